@@ -1,0 +1,137 @@
+# verl in C. `make help` lists the targets; choices go to config.mk or the command line.
+-include config.mk
+
+BUILD  ?= build
+CC     ?= cc
+prefix ?= /usr/local
+MPI    ?= auto
+CUDA   ?= auto
+DEV    ?= 0
+SAN    ?= 0
+V      ?= 0
+VERSION := $(shell cat VERSION)
+
+# Rules of exactness: no contraction, no fast-math; multiply-add is written fmaf() or an intrinsic.
+CFLAGS_RULES := -std=c17 -D_GNU_SOURCE -ffp-contract=off -fno-fast-math
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla
+OPT  := -O2 -g
+ifeq ($(DEV),1)
+  WARN += -Werror
+endif
+ifeq ($(SAN),1)
+  OPT := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+  LDSAN := -fsanitize=address,undefined
+  override MPI := 0
+endif
+
+# Parts found on this machine. A requested part that is missing is an error, a missing optional one is not.
+MPI_LIBS_FOUND := $(shell pkg-config --libs mpich 2>/dev/null)
+ifeq ($(MPI),auto)
+  override MPI := $(if $(MPI_LIBS_FOUND),1,0)
+endif
+ifeq ($(MPI),1)
+  ifeq ($(MPI_LIBS_FOUND),)
+    $(error MPI=1 but pkg-config finds no mpich; run scripts/bootstrap or use MPI=0)
+  endif
+  MPI_CFLAGS := $(shell pkg-config --cflags mpich) -DVL_MPI=1
+  MPI_LIBS   := $(MPI_LIBS_FOUND)
+endif
+
+PKGS := libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash
+CPPFLAGS := -I. -DVL_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LDLIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ljq -lonig $(MPI_LIBS) -ldl -lm -lpthread
+CFLAGS_ALL = $(CFLAGS_RULES) $(OPT) $(WARN) -fopenmp $(CFLAGS)
+LDFLAGS_ALL = $(LDSAN) -fopenmp $(LDFLAGS)
+
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
+
+LIB_SRC  := $(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c)
+CMD_SRC  := $(wildcard cmd/verl-*.c)
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+LIB      := $(BUILD)/libverl.a
+BIN      := $(CMD_SRC:cmd/%.c=$(BUILD)/bin/%)
+UNIT     := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
+FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
+TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
+
+.PHONY: all check check-unit check-san check-clang check-long demo format format-check fuzz help install clean bootstrap parts
+.DEFAULT_GOAL := all
+
+all: parts $(BIN) ## build every program into build/bin
+
+parts:
+	@printf '  mpi   %s\n' '$(if $(filter 1,$(MPI)),yes ($(firstword $(shell pkg-config --modversion mpich 2>/dev/null))),no: programs run as one rank)'
+	@printf '  cuda  %s\n' '$(if $(wildcard kernels/cuda/*.cu),$(CUDA),no plugin in this tree)'
+
+# Only kernel files may use wider instructions; which one runs is chosen at run time.
+$(BUILD)/kernels/cpu/%_avx2.o: KFLAGS := -mavx2 -mfma
+$(BUILD)/kernels/cpu/%_avx512.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
+$(BUILD)/kernels/cpu/%_avx512bf16.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
+$(BUILD)/libverl/comm/%.o: KFLAGS := $(MPI_CFLAGS)
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(KFLAGS) -MMD -MP -c -o $@ $<
+
+$(LIB): $(LIB_OBJ)
+	@rm -f $@
+	$(call say,AR,$@)ar rcs $@ $^
+
+$(BUILD)/bin/%: $(BUILD)/cmd/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,FUZZ,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+bootstrap: ## install the packages the build needs (apt)
+	scripts/bootstrap
+
+check: ## install what is missing, build, run every test
+	scripts/check
+
+check-unit: $(UNIT) ## the C unit tests alone
+	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT)
+
+check-san: ## the unit tests under ASan and UBSan
+	$(MAKE) --no-print-directory SAN=1 BUILD=$(BUILD)-san check-unit
+
+check-clang: ## build with clang and -Werror
+	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
+
+unit-binaries: $(UNIT) $(FUZZ)
+
+demo: ## install what is missing, build, train a small model, show the curve
+	scripts/demo
+
+fuzz: $(FUZZ) ## build the fuzz targets (run by hand or by check over their corpora)
+
+FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+format: ## reformat the sources
+	clang-format -i $(FORMAT_FILES)
+format-check: ## fail if a source is not formatted
+	clang-format --dry-run -Werror $(FORMAT_FILES)
+
+install: all ## install programs, scripts and man pages under prefix (DESTDIR honoured)
+	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 $(DESTDIR)$(prefix)/share/man/man5
+	install $(BIN) scripts/verl-mpi $(DESTDIR)$(prefix)/bin
+	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
+	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
+
+clean: ## remove build directories
+	rm -rf build build-*
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sort | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+	@echo '  options: MPI=0|1 CUDA=0|1 DEV=1 (-Werror) SAN=1 (sanitizers) V=1 BUILD=dir CC=clang'
+
+-include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(BUILD)/%.d) $(UNIT_SRC:%.c=$(BUILD)/%.d)
+.SECONDARY:

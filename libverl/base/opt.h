@@ -1,0 +1,83 @@
+/* opt.h - one table per program: command line, config keys, --help, --print-config, provenance.
+ *
+ * Parsing, help text and the recorded options come from the same rows, so none can drift. The
+ * default of an option is what its variable holds before parsing. */
+#ifndef VL_OPT_H
+#define VL_OPT_H
+
+#include "libverl/base/mem.h"
+
+#define VL_NULL_I64 INT64_MIN /* YAML null for integers; NAN for reals, NULL for strings */
+
+enum vl_opt_type {
+    VL_T_END,
+    VL_T_BOOL, /* int; --name, --no-name, key=true|false */
+    VL_T_I64,  /* int64_t */
+    VL_T_F64,  /* double */
+    VL_T_STR,  /* const char *; memory lives until vl_opts_free */
+    VL_T_LIST, /* struct vl_strs: repeatable, or a YAML list */
+};
+
+struct vl_strs {
+    const char **s;
+    size_t n;
+};
+
+enum {
+    VL_F_PROV = 1,     /* its value can change output bytes: recorded in provenance */
+    VL_F_NULLABLE = 2, /* accepts null */
+    VL_F_REQUIRED = 4, /* must be given */
+};
+
+struct vl_opt {
+    enum vl_opt_type type;
+    char letter;          /* short option or 0 */
+    const char *name;     /* long option without dashes, or NULL: config key only */
+    const char *key;      /* verl's dotted key, or NULL: command line only */
+    const char *fallback; /* key that gives the value when `key` is not set, or NULL */
+    void *dst;
+    const char *arg;     /* name of the value in help: "FILE" */
+    const char *help;    /* one sentence, lower case, no full stop */
+    double lo, hi;       /* inclusive range of numbers; lo == hi == 0: any */
+    const char *choices; /* "a|b|c" for strings, or NULL */
+    unsigned flags;
+};
+
+struct vl_program {
+    const char *name;    /* "verl-rollout" */
+    const char *summary; /* one line */
+    const char *usage;   /* "[OPTION...] [key=value...]" */
+    const char *subtree; /* own config subtree for key suffixes, "actor_rollout_ref.rollout" */
+    const char *details; /* further help text (columns read and written, examples) or NULL */
+    const struct vl_opt *opts; /* ends with type VL_T_END; common options are added by vl_parse */
+    int takes_operands;        /* operands that hold no '=' are allowed */
+};
+
+/* Options every program has. */
+struct vl_common {
+    struct vl_strs input;  /* -i, repeatable; default "-" */
+    const char *output;    /* -o, default "-" */
+    const char *model;     /* -m or NULL */
+    const char *state;     /* -s or NULL */
+    struct vl_strs config; /* -c FILE.yaml */
+    const char *device;    /* --device auto|cpu|cuda[:n] */
+    int64_t seed;          /* --seed */
+    int64_t threads;       /* --threads, 0 = automatic; never in provenance */
+    int delta, quiet, verbose;
+    struct vl_strs operands;
+};
+
+struct vl_parsed; /* what was given: kept for --print-config and provenance */
+
+/* Parses argv over the YAML files over the defaults. 0 = go on; *done = 1 when --help, --version
+ * or --print-config was answered on stdout (exit with the returned status). Errors are VL_E_USAGE
+ * lines that name the option or key and the nearest known ones. */
+int vl_parse(const struct vl_program *p, struct vl_common *common, int argc, char **argv,
+             struct vl_parsed **out, int *done, struct vl_err *e) VL_MUST_CHECK;
+void vl_parsed_free(struct vl_parsed *p);
+/* JSON object text of the options that are flagged VL_F_PROV, full keys, effective values. */
+char *vl_parsed_provenance(const struct vl_parsed *p);
+/* Whether the user set this option (any way). `dst` is the option's variable. */
+int vl_parsed_given(const struct vl_parsed *p, const void *dst);
+
+#endif

@@ -1,0 +1,98 @@
+/* batch.h - DataProto in memory: columns of rows, meta_info, provenance.
+ *
+ * The model is verl's: tensors with one leading batch dimension, non-tensor columns with one JSON
+ * value a row, and meta_info without a batch axis. An absent batch (has_batch = 0) is kept apart
+ * from a batch with zero tensors, as verl does. Files of it: formats/dp.h, formats/dataproto.md. */
+#ifndef VL_BATCH_H
+#define VL_BATCH_H
+
+#include "libverl/base/mem.h"
+
+enum vl_dtype {
+    VL_U8,
+    VL_BOOL,
+    VL_I8,
+    VL_I16,
+    VL_U16,
+    VL_F16,
+    VL_BF16,
+    VL_I32,
+    VL_U32,
+    VL_F32,
+    VL_I64,
+    VL_U64,
+    VL_F64,
+    VL_NDTYPE
+};
+const char *vl_dtype_name(enum vl_dtype t); /* safetensors' name: "F32" */
+size_t vl_dtype_size(enum vl_dtype t);
+int vl_dtype_parse(const char *name, size_t n, enum vl_dtype *out); /* 1 if known */
+
+#define VL_MAX_DIMS 8
+
+enum vl_col_kind {
+    VL_COL_TENSOR, /* data: shape[0] rows, dense, row-major, little-endian */
+    VL_COL_RAGGED, /* data: offsets[rows] elements of inner shape shape[1..]; shape[0] = total */
+    VL_COL_JSON,   /* data: the rows' JSON texts end to end; offsets are bytes */
+};
+
+struct vl_col {
+    char *name;
+    enum vl_col_kind kind;
+    enum vl_dtype dtype;
+    int ndim; /* including the leading dimension */
+    int64_t shape[VL_MAX_DIMS];
+    void *data;       /* owned, 64-byte aligned */
+    size_t bytes;     /* of data */
+    int64_t *offsets; /* owned; rows + 1, from 0; NULL for dense tensors */
+};
+
+struct vl_meta_entry {
+    char *key;
+    char *json; /* the value's JSON text, number bytes as they came */
+};
+
+struct vl_batch {
+    int has_batch; /* 0 = verl's absent batch */
+    int64_t rows;
+    struct vl_col *col;
+    size_t ncol;
+    struct vl_meta_entry *meta; /* meta_info in insertion order */
+    size_t nmeta;
+    char *provenance; /* JSON text of the provenance graph or NULL; see formats/dataproto.md */
+};
+
+void vl_batch_free(struct vl_batch *b); /* releases contents and zeroes *b */
+
+/* Columns. Pointers stay valid until a column is added or dropped. */
+struct vl_col *vl_batch_col(const struct vl_batch *b, const char *name); /* NULL if absent */
+/* Adds or replaces (in place) a zeroed dense tensor column of shape (rows, dims...). */
+int vl_batch_add_tensor(struct vl_batch *b, const char *name, enum vl_dtype t, int ndim_inner,
+                        const int64_t *inner, struct vl_col **out, struct vl_err *e) VL_MUST_CHECK;
+/* Adds or replaces a JSON column from the rows' texts end to end; takes data and offsets (rows+1). */
+void vl_batch_add_json(struct vl_batch *b, const char *name, char *data, int64_t *offsets);
+void vl_batch_drop(struct vl_batch *b, const char *name); /* no-op when absent */
+/* JSON text of row i: pointer into the column, *n bytes. */
+const char *vl_col_json(const struct vl_col *c, int64_t row, size_t *n);
+size_t vl_col_row_bytes(const struct vl_col *c); /* dense tensors: bytes of one row */
+
+/* Typed access with a complete error line (file/stage is added by the caller): the column must
+ * exist as a dense tensor of that dtype with exactly these inner dims (-1 = any, returned through
+ * dims). Data borrowed. */
+int vl_batch_need(const struct vl_batch *b, const char *name, enum vl_dtype t, int ndim_inner,
+                  int64_t *inner, void *data_out, struct vl_err *e) VL_MUST_CHECK;
+
+/* meta_info. Values are JSON texts. */
+const char *vl_meta_get(const struct vl_batch *b, const char *key); /* NULL if absent */
+void vl_meta_set(struct vl_batch *b, const char *key, const char *json);
+void vl_meta_del(struct vl_batch *b, const char *key);
+int vl_meta_f64(const struct vl_batch *b, const char *key, double *out); /* 1 if there, a number */
+int vl_meta_i64(const struct vl_batch *b, const char *key, int64_t *out);
+char *vl_meta_str(const struct vl_batch *b, const char *key); /* caller frees; NULL unless string */
+void vl_meta_set_f64(struct vl_batch *b, const char *key, double x);
+void vl_meta_set_i64(struct vl_batch *b, const char *key, int64_t x);
+void vl_meta_set_str(struct vl_batch *b, const char *key, const char *s);
+/* Sets meta_info.metrics[name] = x (merging into the object that is there). */
+void vl_meta_metric(struct vl_batch *b, const char *name, double x);
+
+#endif

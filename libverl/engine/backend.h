@@ -1,0 +1,167 @@
+/* backend.h - the table of operations a device offers; the transformer is written once over it.
+ *
+ * Pointers marked dev are device addresses: arithmetic on them is fine, dereferencing them outside
+ * the backend is not. All activations are fp32 (N, ...) row-major over a packed batch of N tokens.
+ *
+ * Exactness contract: every output element is reduced in one fixed order that does not depend on N,
+ * on its row's place, on the other rows, on paging, or on threads. Sums over a vector use 16 virtual
+ * lanes and one fixed tree on every instruction set. Gradients of weights are accumulated in place,
+ * row after row, so that any cut into micro-batches gives the same bits. */
+#ifndef VL_BACKEND_H
+#define VL_BACKEND_H
+
+#include "libverl/base/err.h"
+
+#define VL_BACKEND_VERSION 1
+#define VL_PAGE            16 /* positions in a page of the KV cache */
+
+enum vl_compute {
+    VL_COMPUTE_F32,  /* fp32 operands */
+    VL_COMPUTE_BF16, /* bf16 operands of y = x W^T and dx = dy W, fp32 accumulation */
+};
+
+struct vl_weight; /* a matrix (out O, in I), packed as the backend likes */
+
+/* One sequence's query rows in a packed batch. */
+struct vl_seq {
+    int64_t row;         /* its first row in q, k, v and out */
+    int32_t n;           /* rows */
+    int32_t pos;         /* position of the first row; keys 0 .. pos+i are visible to row i */
+    const int32_t *page; /* host: pages holding positions 0 .. pos+n-1 of the caches, in order; NULL
+                            (then pos = 0): the keys are rows row .. row+n-1 of k and v themselves */
+};
+
+struct vl_attn {
+    int32_t H, K, D; /* query heads, key/value heads, head width */
+    int32_t window;  /* sliding window: keys pos-window+1 .. pos; 0 = all */
+    float scale;     /* on q.k */
+};
+
+struct vl_adamw {
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t t;        /* 1-based optimizer step, for bias correction */
+    float grad_scale; /* clip coefficient, multiplied into the gradient */
+};
+
+struct vl_sampling {
+    double temperature; /* 0 = greedy, log-probs then at temperature 1 */
+    double top_p;       /* 1 = off */
+    int64_t top_k;      /* <= 0 = off */
+    const int32_t *ban; /* host: ids that get probability 0 before filtering, or NULL */
+    int32_t nban;
+};
+
+struct vl_backend {
+    uint32_t version; /* VL_BACKEND_VERSION */
+    char name[48];    /* "cpu avx512" */
+    void *ctx;
+
+    /* memory (dev) */
+    int (*alloc)(void *ctx, void **dev, size_t bytes, struct vl_err *e); /* zeroed */
+    void (*free)(void *ctx, void *dev);
+    void (*upload)(void *ctx, void *dev, const void *host, size_t bytes);
+    void (*download)(void *ctx, void *host, const void *dev, size_t bytes);
+    void (*zero)(void *ctx, void *dev, size_t bytes);
+    void *(*host)(void *ctx, void *dev); /* a host address of dev, or NULL: use download/upload */
+    void (*close)(struct vl_backend *);
+
+    /* weights. `train` also packs what linear_dx needs. set packs from (O, I) fp32 dev memory. */
+    int (*weight_new)(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
+                      int train, struct vl_err *e);
+    void (*weight_set)(void *ctx, struct vl_weight *w, const float *dev);
+    void (*weight_free)(void *ctx, struct vl_weight *w);
+    size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
+
+    /* y (N,O) = x (N,I) W^T + bias (O or NULL);   dx (N,I) (+)= dy (N,O) W;
+     * dW (O,I) += dy^T x, in row order;           dbias (O) += rows of dy, in row order */
+    void (*linear)(void *ctx, float *y, const float *x, const struct vl_weight *w,
+                   const float *bias, int64_t N);
+    void (*linear_dx)(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
+                      int accumulate);
+    void (*linear_dw)(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
+                      int64_t I);
+    void (*linear_db)(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
+
+    /* x (N,C) = E[ids]; dE[ids] += dx in row order. ids: host */
+    void (*embed)(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C);
+    void (*embed_dw)(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
+                     int64_t C);
+
+    /* rows (N groups of C): y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps); rstd (N) kept.
+     * Also q/k norm with N*H rows of D. backward: dx (+)=, dw += in row order */
+    void (*rmsnorm)(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
+                    int64_t C, float eps);
+    void (*rmsnorm_bwd)(void *ctx, float *dx, float *dw, const float *dy, const float *x,
+                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+
+    /* rotate halves of heads in place: x (N, heads, D), row stride `stride` floats; table
+     * (positions, D/2, 2) of cos, sin (dev); pos (N) host. dir -1 = transpose (backward) */
+    void (*rope)(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
+                 int64_t N, int32_t heads, int32_t D, int dir);
+
+    /* gu (N, 2F) = gate | up: h (N,F) = silu(gate) * up; dgu from dh */
+    void (*swiglu)(void *ctx, float *h, const float *gu, int64_t N, int64_t F);
+    void (*swiglu_bwd)(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
+                       int64_t F);
+
+    void (*add)(void *ctx, float *y, const float *x, int64_t n); /* y += x */
+    void (*scale)(void *ctx, float *x, float a, int64_t n);
+    /* y (M,C) = x[rows]; x[rows] += y (rows distinct). rows: host */
+    void (*gather)(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
+    void (*scatter_add)(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
+                        int64_t C);
+
+    /* qkv (N, (H+2K)*D) = q | k | v per row. out (N, H*D); lse (N, H) or NULL (needed by backward).
+     * With pages the keys come from kcache/vcache (pages, VL_PAGE, K*D), stored before by kv_store;
+     * the result has the same bits either way. */
+    void (*kv_store)(void *ctx, float *kcache, float *vcache, const float *qkv,
+                     const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a);
+    void (*kv_copy)(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD);
+    void (*attention)(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
+                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_attn *a);
+    /* unpaged only: dqkv (N, (H+2K)*D) = gradient, from dout, out, lse */
+    void (*attention_bwd)(void *ctx, float *dqkv, const float *dout, const float *out,
+                          const float *lse, const float *qkv, const struct vl_seq *seq,
+                          int64_t nseq, const struct vl_attn *a);
+
+    /* Final projection with log-softmax, in vocabulary chunks; z = x W^T * inv_temp (fp32).
+     * head_logp: logp, entropy, lse, sum_pi2 (M; host; each may be NULL but logp) for target (M; host).
+     * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
+     * (dlogp, dent: host; dent may be NULL). head_logits: z (M,V) to host memory.
+     * head_sample: for each row draws id by inverse CDF in id order at uniform u[i]; logp[i] is
+     * the full-vocabulary log-prob with the bits head_logp gives (temperature 0: argmax, lowest id
+     * on ties); logp_kept[i] (may be NULL) is over the kept set. A row with a non-finite logit
+     * sets id -1. */
+    void (*head_logp)(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
+                      const float *x, const struct vl_weight *w, const int32_t *target,
+                      float inv_temp, int64_t M);
+    void (*head_bwd)(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
+                     const int32_t *target, const float *lse, const float *entropy,
+                     const float *dlogp, const float *dent, float inv_temp, int64_t M);
+    void (*head_logits)(void *ctx, float *z, const float *x, const struct vl_weight *w,
+                        float inv_temp, int64_t M);
+    void (*head_sample)(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
+                        const struct vl_weight *w, const double *u, const struct vl_sampling *s,
+                        int64_t M);
+
+    /* optimizer. sumsq: sum of squares in double, fixed blocks and order; NaN/inf pass through. */
+    double (*sumsq)(void *ctx, const float *x, int64_t n);
+    /* *changed += how many stored values differ afterwards */
+    void (*adamw)(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
+                  const struct vl_adamw *o, int64_t *changed);
+};
+
+/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar"
+ * (VL_ISA in the environment overrides auto). threads 0: affinity mask and cgroup, divided by
+ * local_ranks. VL_E_UNAVAIL when the CPU lacks the instruction set. */
+int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int local_ranks,
+                   struct vl_err *e) VL_MUST_CHECK;
+
+/* device "auto" | "cpu" | "cuda[:n]": auto falls back to cpu and says so with say(); an explicit
+ * cuda without libverl_cuda.so is VL_E_UNAVAIL. */
+int vl_backend_open(struct vl_backend **be, const char *device, int threads, int local_ranks,
+                    void (*say)(void *arg, const char *line), void *arg,
+                    struct vl_err *e) VL_MUST_CHECK;
+
+#endif

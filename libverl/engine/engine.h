@@ -1,0 +1,61 @@
+/* engine.h - the transformer over a backend: packed forward and backward, KV-cache decoding.
+ *
+ * Rows of a padded batch are packed before they come here (engine/pack.h): the model never sees
+ * padding. */
+#ifndef VL_ENGINE_H
+#define VL_ENGINE_H
+
+#include "libverl/engine/backend.h"
+#include "libverl/model/model.h"
+
+struct vl_engine;
+
+struct vl_engine_opts {
+    enum vl_compute compute;
+    int train;     /* gradients, Adam moments */
+    int recompute; /* keep only layer inputs, recompute activations in backward */
+};
+
+/* A packed batch: N tokens of nseq sequences. Output row j of the head belongs to token row out[j]
+ * and predicts target[j]. All arrays host, borrowed during the call. */
+struct vl_packed {
+    int64_t N, nseq, M;
+    const int32_t *ids; /* (N) */
+    const int32_t *pos; /* (N) position of each token in its sequence */
+    const struct vl_seq *seq;
+    const int64_t *out;    /* (M) token rows, ascending */
+    const int32_t *target; /* (M) NULL for a value head */
+};
+
+/* Bytes of weights, gradients and moments, and of activations for N tokens, M outputs. */
+size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
+                       const struct vl_backend *be, int64_t N, int64_t M);
+
+/* Takes the parameters from m->slab (copied to the device; the caller may free m's slab). */
+int vl_engine_new(struct vl_engine **g, const struct vl_model *m, struct vl_backend *be,
+                  const struct vl_engine_opts *o, struct vl_err *e) VL_MUST_CHECK;
+void vl_engine_free(struct vl_engine *g);
+
+/* Forward: logp, entropy, sum_pi2 (M; host; may be NULL) at temperature 1/inv_temp; with a value
+ * head `value` (M). keep = 1 keeps activations for one vl_engine_backward call. */
+int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int keep,
+                      float *logp, float *entropy, float *sum_pi2, float *value,
+                      struct vl_err *e) VL_MUST_CHECK;
+/* Adds the gradient of sum dlogp*logp + dent*entropy (or dvalue*value) to the gradient slab. */
+int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,
+                       const float *dvalue, struct vl_err *e) VL_MUST_CHECK;
+int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /* (M, V) */,
+                     struct vl_err *e) VL_MUST_CHECK;
+
+/* Slabs (dev, m->count floats each, offsets of m->param). */
+float *vl_engine_params(struct vl_engine *g);
+float *vl_engine_grads(struct vl_engine *g); /* the embedding's input-side gradient is folded in by
+                                                vl_engine_finish_grads */
+float *vl_engine_exp_avg(struct vl_engine *g);
+float *vl_engine_exp_avg_sq(struct vl_engine *g);
+void vl_engine_zero_grads(struct vl_engine *g);
+void vl_engine_finish_grads(struct vl_engine *g);
+/* Packs the weights again after the parameters changed. */
+void vl_engine_repack(struct vl_engine *g);
+
+#endif

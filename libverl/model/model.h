@@ -1,0 +1,73 @@
+/* model.h - a model directory in Hugging Face's layout: config.json, safetensors, generation config.
+ *
+ * Parameters live in one contiguous fp32 slab in a fixed order (vl_param list), so that gradients,
+ * Adam moments and checkpoints share offsets; q, k, v and gate, up are adjacent rows of one fused
+ * matrix, and are split again under their Hugging Face names when saved. */
+#ifndef VL_MODEL_H
+#define VL_MODEL_H
+
+#include "libverl/base/mem.h"
+
+enum vl_arch { VL_ARCH_LLAMA, VL_ARCH_QWEN2, VL_ARCH_QWEN3, VL_ARCH_MISTRAL };
+enum vl_head { VL_HEAD_LM, VL_HEAD_VALUE };
+
+struct vl_rope_scaling {
+    enum { VL_ROPE_NONE, VL_ROPE_LINEAR, VL_ROPE_LLAMA3, VL_ROPE_YARN } type;
+    double factor, low_freq_factor, high_freq_factor;
+    double beta_fast, beta_slow, attention_factor; /* yarn */
+    int64_t original_max;
+};
+
+struct vl_config {
+    enum vl_arch arch;
+    enum vl_head head;
+    int64_t C, L, H, K, D, F, V; /* width, layers, heads, kv heads, head width, mlp width, vocab */
+    int64_t max_positions;
+    double rms_eps, rope_theta;
+    struct vl_rope_scaling rope;
+    int64_t window;      /* sliding window or 0 */
+    int64_t window_from; /* first layer that uses the window (qwen's max_window_layers) */
+    int qkv_bias, o_bias, mlp_bias, qk_norm, tied;
+    char *json; /* config.json's text, kept so that unknown members survive a save */
+};
+
+/* One tensor of the slab. */
+struct vl_param {
+    char name[96];      /* "layers.3.qkv"; see vl_model_layout in model.c for the list and order */
+    int64_t offset;     /* floats from the start of the slab, a multiple of 16 */
+    int64_t rows, cols; /* a vector has rows = 1 */
+    int decay;          /* weight decay applies (matrices; not norms and biases) */
+};
+
+struct vl_model {
+    struct vl_config cfg;
+    struct vl_param *param;
+    int64_t nparam;
+    int64_t count; /* floats in the slab, padding included */
+    float *slab;   /* host, 64-byte aligned; NULL after vl_model_release_slab */
+    char *dir;     /* where it came from, links resolved */
+    char hash[33]; /* XXH3-128 over names, shapes and fp32 bytes: the weight version's identity */
+    char *version; /* "v000012" of a published version or train state, or NULL */
+    int32_t *stop_ids; /* generation_config.json's and config.json's eos ids */
+    int64_t nstop;
+    int64_t bos_id, pad_id;   /* -1: none */
+    const char *stored_dtype; /* "F32" or "BF16": of most bytes on disk */
+};
+
+/* Reads a Hugging Face directory, a published version, or a train state (= its `current`);
+ * head VALUE adds a zero-initialised value head when the directory has none. want_weights = 0:
+ * config and layout only. VL_E_NOINPUT / VL_E_DATA lines name the file and tensor. */
+int vl_model_open(struct vl_model **m, const char *path, enum vl_head head, int want_weights,
+                  struct vl_err *e) VL_MUST_CHECK;
+void vl_model_free(struct vl_model *m);
+void vl_model_layout(struct vl_model *m); /* fills param, nparam, count from cfg */
+const struct vl_param *vl_model_param(const struct vl_model *m,
+                                      const char *name); /* NULL if none */
+
+/* Writes config.json, model.safetensors (sharded above max_shard bytes; 0 = 5 GB), the generation
+ * config and, copied from `like` when not NULL, the tokenizer files, into an existing directory. */
+int vl_model_save(const struct vl_model *m, const char *dir, const char *dtype /* "F32" "BF16" */,
+                  int64_t max_shard, const char *like, struct vl_err *e) VL_MUST_CHECK;
+void vl_model_hash(struct vl_model *m); /* recomputes m->hash from the slab */
+
+#endif

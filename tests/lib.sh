@@ -1,0 +1,70 @@
+# lib.sh - sourced by every tests/tNNNN-*.sh: TAP output, a scratch directory, exit statuses.
+#
+#   . "$(dirname "$0")/lib.sh"
+#   ok 'title' 'commands'      passes if every line of the commands does (set -e inside)
+#   exits 65 cmd...            passes if cmd exits with exactly that status, so a crash never counts
+#   skip 'reason'              one skipped test;   skip_all 'reason'   the whole file
+#   done_testing               last line of the file
+# Programs under test are on PATH; $SHARED is the data folder or empty; $T is the scratch directory
+# (the current one), removed at the end.
+set -u
+REPO=$(cd "$(dirname "$0")/.." && pwd)
+BUILD=${BUILD:-build}
+case $BUILD in /*) ;; *) BUILD=$REPO/$BUILD ;; esac
+PATH=$BUILD/bin:$REPO/scripts:$PATH
+export PATH REPO BUILD
+SHARED=${VERL_SHARED:-$REPO/../shared}
+[ -d "$SHARED/golden" ] && SHARED=$(cd "$SHARED" && pwd) || SHARED=
+export SHARED
+T=$(mktemp -d "${TMPDIR:-/tmp}/verl-test.XXXXXX")
+trap 'cd /; rm -rf "$T"' EXIT
+trap 'exit 130' INT TERM
+cd "$T" || exit 1
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+t_n=0 t_bad=0
+
+ok() {
+    t_n=$((t_n + 1))
+    (
+        set -e
+        eval "$2"
+    ) >"$T/.out" 2>&1
+    t_rc=$?
+    if [ $t_rc = 0 ]; then
+        echo "ok $t_n - $1"
+    else
+        echo "not ok $t_n - $1"
+        sed 's/^/# /' "$T/.out"
+        t_bad=1
+    fi
+}
+exits() {
+    want=$1
+    shift
+    got=0
+    "$@" || got=$?
+    [ "$got" = "$want" ] || {
+        echo "exit $got, wanted $want: $*"
+        return 1
+    }
+}
+skip() {
+    t_n=$((t_n + 1))
+    echo "ok $t_n # SKIP $1"
+}
+skip_all() {
+    echo "1..0 # SKIP $1"
+    exit 0
+}
+need_shared() {
+    [ -n "$SHARED" ] || skip_all "no shared data (set VERL_SHARED to its folder)"
+}
+need_mpi() {
+    verl-rollout --version 2>/dev/null | grep -q 'mpi *mpich' || skip_all "built without MPI"
+    [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] ||
+        skip_all "mpiexec does not start 2 ranks here"
+}
+done_testing() {
+    echo "1..$t_n"
+    exit $t_bad
+}
