@@ -9,7 +9,11 @@
 #include "libverl/base/mem.h"
 
 enum vl_arch { VL_ARCH_LLAMA, VL_ARCH_QWEN2, VL_ARCH_QWEN3, VL_ARCH_MISTRAL };
-enum vl_head { VL_HEAD_LM, VL_HEAD_VALUE };
+enum vl_head {
+    VL_HEAD_LM,
+    VL_HEAD_VALUE,
+    VL_HEAD_AUTO, /* for vl_model_open: what the directory holds */
+};
 
 struct vl_rope_scaling {
     enum { VL_ROPE_NONE, VL_ROPE_LINEAR, VL_ROPE_LLAMA3, VL_ROPE_YARN } type;
@@ -28,7 +32,9 @@ struct vl_config {
     int64_t window;      /* sliding window or 0 */
     int64_t window_from; /* first layer that uses the window (qwen's max_window_layers) */
     int qkv_bias, o_bias, mlp_bias, qk_norm, tied;
-    char *json; /* config.json's text, kept so that unknown members survive a save */
+    char *json;      /* config.json's text, kept so that unknown members survive a save */
+    int value_bias;  /* the value head has a bias (only when the file has one) */
+    double init_std; /* initializer_range */
 };
 
 /* One tensor of the slab. */
@@ -51,8 +57,23 @@ struct vl_model {
     int32_t *stop_ids; /* generation_config.json's and config.json's eos ids */
     int64_t nstop;
     int64_t bos_id, pad_id;   /* -1: none */
-    const char *stored_dtype; /* "F32" or "BF16": of most bytes on disk */
+    const char *stored_dtype; /* "F32", "BF16" or "F16": of most bytes on disk */
+    char *generation_json;    /* generation_config.json's text or NULL */
+    char *source_hash;        /* a published version: hash of the train state's weights it came from
+                                 (differs from `hash` when the dtype rounded them), or NULL */
 };
+
+/* Parses config.json's text; `name` starts error lines. An architecture, activation or rope scaling
+ * that is not implemented is VL_E_DATA naming it and what is. c->head follows `architectures`
+ * (...ForTokenClassification and the like: VALUE). Release with vl_config_free. */
+int vl_config_parse(struct vl_config *c, const char *text, size_t n, const char *name,
+                    struct vl_err *e) VL_MUST_CHECK;
+void vl_config_free(struct vl_config *c);
+/* config.json's text for a save: c->json's members as they came, with architectures, dtype and the
+ * head's members brought up to date. Caller frees. */
+char *vl_config_text(const struct vl_config *c, const char *dtype /* "F32" */);
+const char *vl_arch_name(enum vl_arch a);               /* "llama": model_type */
+const char *vl_config_class(const struct vl_config *c); /* "LlamaForCausalLM" */
 
 /* Reads a Hugging Face directory, a published version, or a train state (= its `current`);
  * head VALUE adds a zero-initialised value head when the directory has none. want_weights = 0:
