@@ -59,22 +59,44 @@ struct vl_batch {
     size_t ncol;
     struct vl_meta_entry *meta; /* meta_info in insertion order */
     size_t nmeta;
-    char *provenance; /* JSON text of the provenance graph or NULL; see formats/dataproto.md */
+    char *provenance;   /* JSON text of the provenance graph or NULL; see formats/dataproto.md */
+    char (*parent)[33]; /* content hashes of the files it came from: the parents of what is made of
+                           it (provenance.h) */
+    size_t nparent;
 };
 
 void vl_batch_free(struct vl_batch *b); /* releases contents and zeroes *b */
+/* dst (zeroed by the caller) becomes an independent copy of src, provenance and parents included. */
+int vl_batch_clone(struct vl_batch *dst, const struct vl_batch *src,
+                   struct vl_err *e) VL_MUST_CHECK;
+/* Sets src's meta_info, provenance and parents on dst (which keeps meta keys src lacks). */
+void vl_batch_take_info(struct vl_batch *dst, const struct vl_batch *src);
+/* Every column agrees with rows: leading dimensions, sizes, offsets from 0 that never fall. Batches
+ * from files are checked; VL_E_DATA names the column. */
+int vl_batch_check(const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
+/* Adds a parent hash unless it is there already or empty. */
+void vl_batch_add_parent(struct vl_batch *b, const char *hash);
 
 /* Columns. Pointers stay valid until a column is added or dropped. */
 struct vl_col *vl_batch_col(const struct vl_batch *b, const char *name); /* NULL if absent */
-/* Adds or replaces (in place) a zeroed dense tensor column of shape (rows, dims...). */
+/* Adds or replaces (in place) a zeroed dense tensor column of shape (rows, dims...); b->rows is set
+ * before the first one. The batch is present from then on. */
 int vl_batch_add_tensor(struct vl_batch *b, const char *name, enum vl_dtype t, int ndim_inner,
                         const int64_t *inner, struct vl_col **out, struct vl_err *e) VL_MUST_CHECK;
 /* Adds or replaces a JSON column from the rows' texts end to end; takes data and offsets (rows+1). */
 void vl_batch_add_json(struct vl_batch *b, const char *name, char *data, int64_t *offsets);
+/* Moves *c (whose memory the batch then owns; *c is zeroed) in under c->name: replaces a column of
+ * that name in place, else appends. */
+void vl_batch_put(struct vl_batch *b, struct vl_col *c);
 void vl_batch_drop(struct vl_batch *b, const char *name); /* no-op when absent */
+void vl_col_free(struct vl_col *c);                       /* releases contents, zeroes *c */
+int vl_col_clone(struct vl_col *dst, const struct vl_col *src, int64_t rows,
+                 struct vl_err *e) VL_MUST_CHECK;
 /* JSON text of row i: pointer into the column, *n bytes. */
 const char *vl_col_json(const struct vl_col *c, int64_t row, size_t *n);
-size_t vl_col_row_bytes(const struct vl_col *c); /* dense tensors: bytes of one row */
+size_t vl_col_row_bytes(const struct vl_col *c); /* dense: bytes of a row; ragged: of an element */
+/* The bytes of row i, whatever the kind: pointer into the column, *n bytes. */
+const void *vl_col_row(const struct vl_col *c, int64_t row, size_t *n);
 
 /* Typed access with a complete error line (file/stage is added by the caller): the column must
  * exist as a dense tensor of that dtype with exactly these inner dims (-1 = any, returned through
