@@ -1,4 +1,4 @@
-/* dmath.h - double-precision log and cosine in fixed steps, for scalars that reach a file.
+/* dmath.h - double-precision log, exp and cosine in fixed steps, for scalars that reach a file.
  *
  * libm's results differ between versions and machines; these use only + - * / and exact scaling,
  * so initial weights and learning rates have the same bits everywhere. Accurate to about 2 ulp. */
@@ -21,6 +21,17 @@ static inline double vl_dlog(double x)
         sum = (sum + 1.0 / k) * t;
     return (double)ex * 6.93147180369123816490e-01 +
            (2 * s * sum + ((double)ex * 1.90821492927058770002e-10 + 2 * s));
+}
+
+/* e^x for |x| < 700: 2^k e^r with |r| <= ln2/2, Taylor from the smallest term. */
+static inline double vl_dexp(double x)
+{
+    double k = floor(x / 0.69314718055994530942 + 0.5), sum = 1;
+    double r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
+
+    for (int n = 18; n >= 1; n--)
+        sum = 1 + r / n * sum;
+    return ldexp(sum, (int)k);
 }
 
 /* cos(pi x), exact at multiples of 1/2. |x| < 2^50. */

@@ -1,0 +1,132 @@
+/* backward.c - gradients of the kept forward pass, layers in reverse.
+ *
+ * Weight gradients are added to the slab row after row, so a batch cut into micro-batches gives
+ * the same bits as the whole. With recomputation each layer runs forward again from its kept input
+ * just before its backward; the forward is deterministic, so gradients have the same bits. */
+#include "libverl/engine/internal.h"
+
+#include <string.h>
+
+static void head_backward(struct vl_engine *g, const float *dlogp, const float *dent,
+                          const float *dvalue)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+
+    if (c->head == VL_HEAD_VALUE) {
+        be->upload(be->ctx, w->dvalue, dvalue, (size_t)g->M * sizeof(float));
+        be->linear_dw(be->ctx, vl_grad(g, g->value_head), w->dvalue, w->xn, g->M, 1, c->C);
+        if (g->value_bias >= 0)
+            be->linear_db(be->ctx, vl_grad(g, g->value_bias), w->dvalue, g->M, 1);
+        be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M, 0);
+    } else {
+        be->head_bwd(be->ctx, w->dxn, vl_grad(g, g->head >= 0 ? g->head : g->embed), w->xn,
+                     g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->inv_temp, g->M);
+    }
+    be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), w->dxn, w->xo, vl_par(g, g->norm),
+                    w->rstd_f, g->M, c->C, 0);
+    be->zero(be->ctx, w->dx, (size_t)(g->N * c->C) * sizeof(float));
+    be->scatter_add(be->ctx, w->dx, w->dxo, g->out, g->M, c->C);
+}
+
+/* dqkv0 from dqkv: the norms' inputs are gathered again from the kept qkv0. */
+static void qk_norm_backward(struct vl_engine *g, const struct vl_layer *y, const struct vl_acts *a)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    int64_t N = g->N, nq = N * c->H, nk = N * c->K, D = c->D;
+    const int64_t *q = vl_head_rows(g, N), *k = q + nq, *v = k + nk;
+
+    be->zero(be->ctx, w->dqkv0, (size_t)(N * vl_qkv_width(c)) * sizeof(float));
+    be->gather(be->ctx, w->hv, w->dqkv, v, nk, D);
+    be->scatter_add(be->ctx, w->dqkv0, w->hv, v, nk, D);
+    be->gather(be->ctx, w->hk, a->qkv0, k, nk, D);
+    be->gather(be->ctx, w->hv, w->dqkv, k, nk, D);
+    be->rmsnorm_bwd(be->ctx, w->dhk, vl_grad(g, y->k_norm), w->hv, w->hk, vl_par(g, y->k_norm),
+                    a->rstd_k, nk, D, 0);
+    be->scatter_add(be->ctx, w->dqkv0, w->dhk, k, nk, D);
+    be->gather(be->ctx, w->hq, a->qkv0, q, nq, D);
+    be->gather(be->ctx, w->datt, w->dqkv, q, nq, D); /* datt (N, HD) is free by now */
+    be->rmsnorm_bwd(be->ctx, w->dhq, vl_grad(g, y->q_norm), w->datt, w->hq, vl_par(g, y->q_norm),
+                    a->rstd_q, nq, D, 0);
+    be->scatter_add(be->ctx, w->dqkv0, w->dhq, q, nq, D);
+}
+
+static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const struct vl_acts *a)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    int64_t N = g->N;
+
+    be->linear_dw(be->ctx, vl_grad(g, y->down), w->dx, a->h, N, c->C, c->F);
+    if (y->down_bias >= 0)
+        be->linear_db(be->ctx, vl_grad(g, y->down_bias), w->dx, N, c->C);
+    be->linear_dx(be->ctx, w->dh, w->dx, y->w_down, N, 0);
+    be->swiglu_bwd(be->ctx, w->dgu, w->dh, a->gu, N, c->F);
+    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, a->n2, N, 2 * c->F, c->C);
+    if (y->gate_up_bias >= 0)
+        be->linear_db(be->ctx, vl_grad(g, y->gate_up_bias), w->dgu, N, 2 * c->F);
+    be->linear_dx(be->ctx, w->dn, w->dgu, y->w_gate_up, N, 0);
+    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->mlp_norm), w->dn, a->x2, vl_par(g, y->mlp_norm),
+                    a->rstd2, N, c->C, 1);
+}
+
+static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_acts *a)
+{
+    const struct vl_config *c = &g->cfg;
+    const struct vl_layer *y = &g->layer[l];
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    struct vl_attn at = vl_layer_attn(c, l);
+    int64_t N = g->N, A = vl_qkv_width(c);
+    float *dqkv = w->dqkv;
+
+    be->linear_dw(be->ctx, vl_grad(g, y->o), w->dx, a->att, N, c->C, c->H * c->D);
+    if (y->o_bias >= 0)
+        be->linear_db(be->ctx, vl_grad(g, y->o_bias), w->dx, N, c->C);
+    be->linear_dx(be->ctx, w->datt, w->dx, y->w_o, N, 0);
+    be->attention_bwd(be->ctx, dqkv, w->datt, a->att, a->lse, a->qkv, g->seq, g->nseq, &at);
+    be->rope(be->ctx, dqkv, A, g->rope, g->pos, N, (int32_t)(c->H + c->K), at.D, -1);
+    if (c->qk_norm) {
+        qk_norm_backward(g, y, a);
+        dqkv = w->dqkv0;
+    }
+    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, a->n1, N, A, c->C);
+    if (y->qkv_bias >= 0)
+        be->linear_db(be->ctx, vl_grad(g, y->qkv_bias), dqkv, N, A);
+    be->linear_dx(be->ctx, w->dn, dqkv, y->w_qkv, N, 0);
+    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->attn_norm), w->dn, a->x, vl_par(g, y->attn_norm),
+                    a->rstd1, N, c->C, 1);
+}
+
+int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,
+                       const float *dvalue, struct vl_err *e)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    int value = c->head == VL_HEAD_VALUE;
+
+    if (!g->kept)
+        return vl_fail(e, VL_E_BUG, "engine: backward without a kept forward pass");
+    g->kept = 0;
+    if (!g->M)
+        return 0;
+    if (value ? !dvalue : !dlogp)
+        return vl_fail(e, VL_E_BUG, "engine: backward without the head's gradient");
+    head_backward(g, dlogp, dent, dvalue);
+    for (int64_t l = c->L - 1; l >= 0; l--) {
+        struct vl_acts *a = &w->layer[l];
+
+        /* The shared set still holds the last layer. The result goes to dn: it is not needed. */
+        if (g->opt.recompute && l < c->L - 1)
+            vl_layer_forward(g, l, a, w->dn, g->pos, g->N, g->seq, g->nseq, NULL);
+        mlp_backward(g, &g->layer[l], a);
+        attention_backward(g, l, a);
+    }
+    be->embed_dw(be->ctx, g->dembed ? g->dembed : vl_grad(g, g->embed), w->dx, g->ids, g->N, c->C);
+    return 0;
+}

@@ -1,0 +1,357 @@
+/* engine.c - the engine's memory: parameters, gradients, moments, packed weights, activations.
+ *
+ * A tied embedding gets its gradient from two sides. They are kept apart until
+ * vl_engine_finish_grads, since adding them micro-batch by micro-batch would make the sum's order,
+ * and so its bits, depend on where the batch was cut. */
+#include "libverl/engine/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t offset_of(const struct vl_model *m, const char *name)
+{
+    const struct vl_param *p = vl_model_param(m, name);
+
+    return p ? p->offset : -1;
+}
+
+static int64_t layer_offset(const struct vl_model *m, int64_t l, const char *name)
+{
+    char full[96];
+
+    snprintf(full, sizeof full, "layers.%lld.%s", (long long)l, name);
+    return offset_of(m, full);
+}
+
+static int find_params(struct vl_engine *g, const struct vl_model *m, struct vl_err *e)
+{
+    const struct vl_config *c = &m->cfg;
+
+    g->embed = offset_of(m, "embed");
+    g->norm = offset_of(m, "norm");
+    g->head = offset_of(m, "head");
+    g->value_head = offset_of(m, "value_head");
+    g->value_bias = offset_of(m, "value_bias");
+    g->layer = vl_alloc((size_t)c->L * sizeof *g->layer);
+    for (int64_t l = 0; l < c->L; l++) {
+        struct vl_layer *y = &g->layer[l];
+
+        y->attn_norm = layer_offset(m, l, "attn_norm");
+        y->qkv = layer_offset(m, l, "qkv");
+        y->qkv_bias = layer_offset(m, l, "qkv_bias");
+        y->q_norm = layer_offset(m, l, "q_norm");
+        y->k_norm = layer_offset(m, l, "k_norm");
+        y->o = layer_offset(m, l, "o");
+        y->o_bias = layer_offset(m, l, "o_bias");
+        y->mlp_norm = layer_offset(m, l, "mlp_norm");
+        y->gate_up = layer_offset(m, l, "gate_up");
+        y->gate_up_bias = layer_offset(m, l, "gate_up_bias");
+        y->down = layer_offset(m, l, "down");
+        y->down_bias = layer_offset(m, l, "down_bias");
+        if (y->attn_norm < 0 || y->qkv < 0 || y->o < 0 || y->mlp_norm < 0 || y->gate_up < 0 ||
+            y->down < 0)
+            return vl_fail(e, VL_E_BUG, "engine: the layout of layer %lld lacks a matrix",
+                           (long long)l);
+    }
+    if (g->embed < 0 || g->norm < 0 || (c->head == VL_HEAD_VALUE && g->value_head < 0) ||
+        (c->head == VL_HEAD_LM && g->head < 0 && !c->tied))
+        return vl_fail(e, VL_E_BUG, "engine: the layout lacks embed, norm or the head");
+    return 0;
+}
+
+static int new_weight(struct vl_engine *g, struct vl_weight **w, int64_t O, int64_t I,
+                      enum vl_compute ct, struct vl_err *e)
+{
+    return g->be->weight_new(g->be->ctx, w, O, I, ct, g->opt.train, e);
+}
+
+static int new_weights(struct vl_engine *g, struct vl_err *e)
+{
+    const struct vl_config *c = &g->cfg;
+    enum vl_compute ct = g->opt.compute;
+
+    for (int64_t l = 0; l < c->L; l++) {
+        struct vl_layer *y = &g->layer[l];
+
+        if (new_weight(g, &y->w_qkv, vl_qkv_width(c), c->C, ct, e) ||
+            new_weight(g, &y->w_o, c->C, c->H * c->D, ct, e) ||
+            new_weight(g, &y->w_gate_up, 2 * c->F, c->C, ct, e) ||
+            new_weight(g, &y->w_down, c->C, c->F, ct, e))
+            return e->code;
+    }
+    /* A value is one dot product per token: fp32 costs nothing there and keeps its precision. */
+    if (c->head == VL_HEAD_VALUE)
+        return new_weight(g, &g->w_value, 1, c->C, VL_COMPUTE_F32, e);
+    return new_weight(g, &g->w_head, c->V, c->C, ct, e);
+}
+
+void vl_engine_repack(struct vl_engine *g)
+{
+    struct vl_backend *be = g->be;
+
+    for (int64_t l = 0; l < g->cfg.L; l++) {
+        struct vl_layer *y = &g->layer[l];
+
+        be->weight_set(be->ctx, y->w_qkv, vl_par(g, y->qkv));
+        be->weight_set(be->ctx, y->w_o, vl_par(g, y->o));
+        be->weight_set(be->ctx, y->w_gate_up, vl_par(g, y->gate_up));
+        be->weight_set(be->ctx, y->w_down, vl_par(g, y->down));
+    }
+    if (g->w_value)
+        be->weight_set(be->ctx, g->w_value, vl_par(g, g->value_head));
+    else
+        be->weight_set(be->ctx, g->w_head, vl_par(g, g->head >= 0 ? g->head : g->embed));
+    g->kept = 0;
+}
+
+static int new_slabs(struct vl_engine *g, struct vl_err *e)
+{
+    struct vl_backend *be = g->be;
+    size_t bytes = (size_t)g->count * sizeof(float);
+    int tied = g->cfg.head == VL_HEAD_LM && g->head < 0;
+
+    if (be->alloc(be->ctx, (void **)&g->params, bytes, e))
+        return e->code;
+    if (!g->opt.train)
+        return 0;
+    if (be->alloc(be->ctx, (void **)&g->grads, bytes, e) ||
+        be->alloc(be->ctx, (void **)&g->exp_avg, bytes, e) ||
+        be->alloc(be->ctx, (void **)&g->exp_avg_sq, bytes, e))
+        return e->code;
+    if (tied)
+        return be->alloc(be->ctx, (void **)&g->dembed,
+                         (size_t)(g->cfg.V * g->cfg.C) * sizeof(float), e);
+    return 0;
+}
+
+int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_backend *be,
+                  const struct vl_engine_opts *o, struct vl_err *e)
+{
+    struct vl_engine *g = vl_alloc(sizeof *g);
+
+    g->cfg = m->cfg;
+    g->cfg.json = NULL;
+    g->opt = *o;
+    g->be = be;
+    g->count = m->count;
+    if (!m->slab)
+        vl_fail(e, VL_E_BUG, "engine: the model was opened without its weights");
+    if (e->code || find_params(g, m, e) || new_slabs(g, e) || new_weights(g, e)) {
+        vl_engine_free(g);
+        return e->code;
+    }
+    be->upload(be->ctx, g->params, m->slab, (size_t)g->count * sizeof(float));
+    vl_engine_repack(g);
+    *out = g;
+    return 0;
+}
+
+static void free_weights(struct vl_engine *g)
+{
+    struct vl_backend *be = g->be;
+
+    for (int64_t l = 0; g->layer && l < g->cfg.L; l++) {
+        struct vl_weight *w[] = { g->layer[l].w_qkv, g->layer[l].w_o, g->layer[l].w_gate_up,
+                                  g->layer[l].w_down };
+
+        for (size_t i = 0; i < sizeof w / sizeof *w; i++)
+            if (w[i])
+                be->weight_free(be->ctx, w[i]);
+    }
+    if (g->w_head)
+        be->weight_free(be->ctx, g->w_head);
+    if (g->w_value)
+        be->weight_free(be->ctx, g->w_value);
+}
+
+void vl_engine_free(struct vl_engine *g)
+{
+    if (!g)
+        return;
+    void *dev[] = { g->params, g->grads, g->exp_avg, g->exp_avg_sq, g->dembed, g->rope, g->arena };
+
+    free_weights(g);
+    for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
+        if (dev[i])
+            g->be->free(g->be->ctx, dev[i]);
+    free(g->layer);
+    free(g->work.layer);
+    free(g->head_rows);
+    free(g->ids);
+    free(g->pos);
+    free(g->target);
+    free(g->seq);
+    free(g->out);
+    free(g->lse);
+    free(g->entropy);
+    free(g);
+}
+
+static float *take(struct vl_arena *a, int64_t n, int64_t width)
+{
+    size_t bytes;
+
+    if (__builtin_mul_overflow((size_t)width, sizeof(float), &bytes))
+        bytes = SIZE_MAX;
+    return vl_arena_take(a, (size_t)n, bytes);
+}
+
+/* Everything of one layer but its input x. */
+static void layout_acts(struct vl_arena *a, struct vl_acts *y, const struct vl_config *c, int64_t N,
+                        int train)
+{
+    y->n1 = take(a, N, c->C);
+    y->rstd1 = take(a, N, 1);
+    y->qkv0 = c->qk_norm ? take(a, N, vl_qkv_width(c)) : NULL;
+    y->rstd_q = c->qk_norm ? take(a, N, c->H) : NULL;
+    y->rstd_k = c->qk_norm ? take(a, N, c->K) : NULL;
+    y->qkv = take(a, N, vl_qkv_width(c));
+    y->att = take(a, N, c->H * c->D);
+    y->lse = train ? take(a, N, c->H) : NULL;
+    y->x2 = take(a, N, c->C);
+    y->n2 = take(a, N, c->C);
+    y->rstd2 = take(a, N, 1);
+    y->gu = take(a, N, 2 * c->F);
+    y->h = take(a, N, c->F);
+}
+
+static void layout_backward(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
+                            int64_t N, int64_t M)
+{
+    w->dx = take(a, N, c->C);
+    w->dn = take(a, N, c->C);
+    w->dh = take(a, N, c->F);
+    w->dgu = take(a, N, 2 * c->F);
+    w->datt = take(a, N, c->H * c->D);
+    w->dqkv = take(a, N, vl_qkv_width(c));
+    w->dqkv0 = c->qk_norm ? take(a, N, vl_qkv_width(c)) : NULL;
+    w->dhq = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
+    w->dhk = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
+    w->dxo = take(a, M, c->C);
+    w->dxn = take(a, M, c->C);
+    w->dvalue = take(a, M, 1);
+}
+
+void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
+                    enum vl_keep keep, int64_t N, int64_t M)
+{
+    int train = keep != VL_KEEP_NONE;
+    struct vl_acts shared = { 0 };
+
+    if (keep != VL_KEEP_ALL)
+        layout_acts(a, &shared, c, N, train);
+    shared.x = keep == VL_KEEP_NONE ? take(a, N, c->C) : NULL;
+    for (int64_t l = 0; l < c->L; l++) {
+        struct vl_acts y = shared;
+
+        if (keep == VL_KEEP_ALL)
+            layout_acts(a, &y, c, N, train);
+        if (train)
+            y.x = take(a, N, c->C);
+        if (w->layer)
+            w->layer[l] = y;
+    }
+    w->xL = train ? take(a, N, c->C) : shared.x;
+    w->hq = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
+    w->hk = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
+    w->hv = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
+    w->xo = take(a, M, c->C);
+    w->rstd_f = take(a, M, 1);
+    w->xn = take(a, M, c->C);
+    w->value = take(a, M, 1);
+    if (train)
+        layout_backward(a, w, c, N, M);
+}
+
+int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, struct vl_err *e)
+{
+    struct vl_arena a = { 0 };
+    struct vl_work measure = { 0 };
+
+    if (!g->work.layer)
+        g->work.layer = vl_alloc((size_t)g->cfg.L * sizeof *g->work.layer);
+    vl_work_layout(&a, &measure, &g->cfg, keep, N, M);
+    if (a.used > g->arena_bytes) {
+        if (g->arena)
+            g->be->free(g->be->ctx, g->arena);
+        g->arena = NULL;
+        g->arena_bytes = 0;
+        if (g->be->alloc(g->be->ctx, &g->arena, a.used, e))
+            return vl_err_prefix(e, "activations of %lld tokens", (long long)N);
+        g->arena_bytes = a.used;
+    }
+    a = (struct vl_arena){ .base = g->arena };
+    vl_work_layout(&a, &g->work, &g->cfg, keep, N, M);
+    return 0;
+}
+
+size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
+                       const struct vl_backend *be, int64_t N, int64_t M)
+{
+    struct vl_model m = { .cfg = *c };
+    struct vl_arena a = { 0 };
+    struct vl_work w = { 0 };
+    size_t layer, total;
+    int tied = c->head == VL_HEAD_LM && c->tied;
+
+    vl_model_layout(&m);
+    layer = be->weight_bytes(be->ctx, vl_qkv_width(c), c->C, o->compute, o->train) +
+            be->weight_bytes(be->ctx, c->C, c->H * c->D, o->compute, o->train) +
+            be->weight_bytes(be->ctx, 2 * c->F, c->C, o->compute, o->train) +
+            be->weight_bytes(be->ctx, c->C, c->F, o->compute, o->train);
+    total = layer * (size_t)c->L + (size_t)m.count * sizeof(float) * (o->train ? 4 : 1);
+    if (c->head == VL_HEAD_VALUE)
+        total += be->weight_bytes(be->ctx, 1, c->C, VL_COMPUTE_F32, o->train);
+    else
+        total += be->weight_bytes(be->ctx, c->V, c->C, o->compute, o->train);
+    if (o->train && tied)
+        total += (size_t)(c->V * c->C) * sizeof(float);
+    vl_work_layout(&a, &w, c,
+                   !o->train      ? VL_KEEP_NONE
+                   : o->recompute ? VL_KEEP_INPUTS
+                                  : VL_KEEP_ALL,
+                   N, M);
+    free(m.param);
+    return total + a.used;
+}
+
+float *vl_engine_params(struct vl_engine *g)
+{
+    return g->params;
+}
+
+float *vl_engine_grads(struct vl_engine *g)
+{
+    return g->grads;
+}
+
+float *vl_engine_exp_avg(struct vl_engine *g)
+{
+    return g->exp_avg;
+}
+
+float *vl_engine_exp_avg_sq(struct vl_engine *g)
+{
+    return g->exp_avg_sq;
+}
+
+void vl_engine_zero_grads(struct vl_engine *g)
+{
+    struct vl_backend *be = g->be;
+
+    be->zero(be->ctx, g->grads, (size_t)g->count * sizeof(float));
+    if (g->dembed)
+        be->zero(be->ctx, g->dembed, (size_t)(g->cfg.V * g->cfg.C) * sizeof(float));
+}
+
+void vl_engine_finish_grads(struct vl_engine *g)
+{
+    struct vl_backend *be = g->be;
+    int64_t n = g->cfg.V * g->cfg.C;
+
+    if (!g->dembed)
+        return;
+    be->add(be->ctx, vl_grad(g, g->embed), g->dembed, n);
+    be->zero(be->ctx, g->dembed, (size_t)n * sizeof(float));
+}

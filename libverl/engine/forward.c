@@ -1,0 +1,226 @@
+/* forward.c - the transformer's forward pass, the one pass that rollout, log-prob and update share.
+ *
+ * Rows (tokens) never mix outside attention, and each operation of the backend reduces in an order
+ * that does not depend on its neighbours; so a token's bits are the same in a prefill, a decode
+ * step or a training batch. */
+#include "libverl/engine/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l)
+{
+    return (struct vl_attn){ .H = (int32_t)c->H,
+                             .K = (int32_t)c->K,
+                             .D = (int32_t)c->D,
+                             .window = l >= c->window_from ? (int32_t)c->window : 0,
+                             .scale = (float)(1.0 / sqrt((double)c->D)) };
+}
+
+const int64_t *vl_head_rows(struct vl_engine *g, int64_t N)
+{
+    const struct vl_config *c = &g->cfg;
+    int64_t heads = c->H + 2 * c->K, first[] = { 0, c->H, c->H + c->K };
+    int64_t count[] = { c->H, c->K, c->K }, *r;
+
+    if (N * heads > g->head_rows_cap) {
+        free(g->head_rows);
+        g->head_rows_cap = N * heads;
+        g->head_rows = vl_alloc((size_t)g->head_rows_cap * sizeof *g->head_rows);
+    }
+    r = g->head_rows;
+    for (int part = 0; part < 3; part++)
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t h = 0; h < count[part]; h++)
+                *r++ = n * heads + first[part] + h;
+    return g->head_rows;
+}
+
+/* a->qkv = a->qkv0 with q and k heads normed, v copied. Adding to zeros is the copy: -0 becomes +0
+ * wherever the pass runs, so bits still agree. */
+static void qk_norm(struct vl_engine *g, const struct vl_layer *y, struct vl_acts *a, int64_t N)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    const int64_t *q = vl_head_rows(g, N), *k = q + N * c->H, *v = k + N * c->K;
+    int64_t nq = N * c->H, nk = N * c->K, D = c->D;
+
+    be->zero(be->ctx, a->qkv, (size_t)(N * vl_qkv_width(c)) * sizeof(float));
+    be->gather(be->ctx, w->hv, a->qkv0, v, nk, D);
+    be->scatter_add(be->ctx, a->qkv, w->hv, v, nk, D);
+    be->gather(be->ctx, w->hk, a->qkv0, k, nk, D);
+    be->rmsnorm(be->ctx, w->hv, a->rstd_k, w->hk, vl_par(g, y->k_norm), nk, D, (float)c->rms_eps);
+    be->scatter_add(be->ctx, a->qkv, w->hv, k, nk, D);
+    be->gather(be->ctx, w->hq, a->qkv0, q, nq, D);
+    /* att (N, HD) is written only after this */
+    be->rmsnorm(be->ctx, a->att, a->rstd_q, w->hq, vl_par(g, y->q_norm), nq, D, (float)c->rms_eps);
+    be->scatter_add(be->ctx, a->qkv, a->att, q, nq, D);
+}
+
+void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *xnext,
+                      const int32_t *pos, int64_t N, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_kv *kv)
+{
+    const struct vl_config *c = &g->cfg;
+    const struct vl_layer *y = &g->layer[l];
+    struct vl_backend *be = g->be;
+    struct vl_attn at = vl_layer_attn(c, l);
+    float eps = (float)c->rms_eps, *k = kv ? kv->k[l] : NULL, *v = kv ? kv->v[l] : NULL;
+
+    be->rmsnorm(be->ctx, a->n1, a->rstd1, a->x, vl_par(g, y->attn_norm), N, c->C, eps);
+    be->linear(be->ctx, c->qk_norm ? a->qkv0 : a->qkv, a->n1, y->w_qkv, vl_par(g, y->qkv_bias), N);
+    if (c->qk_norm)
+        qk_norm(g, y, a, N);
+    be->rope(be->ctx, a->qkv, vl_qkv_width(c), g->rope, pos, N, (int32_t)(c->H + c->K), at.D, 1);
+    if (kv)
+        be->kv_store(be->ctx, k, v, a->qkv, seq, nseq, &at);
+    be->attention(be->ctx, a->att, a->lse, a->qkv, k, v, seq, nseq, &at);
+    be->linear(be->ctx, a->x2, a->att, y->w_o, vl_par(g, y->o_bias), N);
+    be->add(be->ctx, a->x2, a->x, N * c->C);
+
+    be->rmsnorm(be->ctx, a->n2, a->rstd2, a->x2, vl_par(g, y->mlp_norm), N, c->C, eps);
+    be->linear(be->ctx, a->gu, a->n2, y->w_gate_up, vl_par(g, y->gate_up_bias), N);
+    be->swiglu(be->ctx, a->h, a->gu, N, c->F);
+    be->linear(be->ctx, xnext, a->h, y->w_down, vl_par(g, y->down_bias), N);
+    be->add(be->ctx, xnext, a->x2, N * c->C);
+}
+
+void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+
+    be->embed(be->ctx, w->layer[0].x, vl_par(g, g->embed), p->ids, p->N, c->C);
+    for (int64_t l = 0; l < c->L; l++)
+        vl_layer_forward(g, l, &w->layer[l], l + 1 < c->L ? w->layer[l + 1].x : w->xL, p->pos, p->N,
+                         p->seq, p->nseq, kv);
+    if (!p->M)
+        return;
+    be->gather(be->ctx, w->xo, w->xL, p->out, p->M, c->C);
+    be->rmsnorm(be->ctx, w->xn, w->rstd_f, w->xo, vl_par(g, g->norm), p->M, c->C,
+                (float)c->rms_eps);
+}
+
+/* Ids index a table and positions a rope table: a wrong one must not read outside. */
+static int check_packed(const struct vl_engine *g, const struct vl_packed *p, int64_t *positions,
+                        struct vl_err *e)
+{
+    int64_t V = g->cfg.V, top = 0;
+
+    for (int64_t i = 0; i < p->N; i++) {
+        if (p->ids[i] < 0 || p->ids[i] >= V)
+            return vl_fail(e, VL_E_DATA,
+                           "engine: token %" PRId64 " of the packed batch has id %d, outside the "
+                           "vocabulary of %" PRId64,
+                           i, p->ids[i], V);
+        if (p->pos[i] < 0)
+            return vl_fail(e, VL_E_BUG, "engine: negative position %d", p->pos[i]);
+        top = p->pos[i] >= top ? p->pos[i] + 1 : top;
+    }
+    for (int64_t j = 0; p->target && j < p->M; j++)
+        if (p->target[j] < 0 || p->target[j] >= V)
+            return vl_fail(e, VL_E_DATA,
+                           "engine: target %" PRId64
+                           " has id %d, outside the vocabulary of %" PRId64,
+                           j, p->target[j], V);
+    *positions = top;
+    return 0;
+}
+
+static int prepare(struct vl_engine *g, const struct vl_packed *p, enum vl_keep keep,
+                   struct vl_err *e)
+{
+    int64_t positions = 0;
+
+    g->kept = 0;
+    if (check_packed(g, p, &positions, e) || vl_rope_get(g, positions, e))
+        return e->code;
+    return vl_work_get(g, keep, p->N, p->M, e);
+}
+
+static void *replace(void *old, const void *src, size_t n)
+{
+    void *p;
+
+    free(old);
+    if (!src)
+        return NULL;
+    p = vl_alloc(n);
+    memcpy(p, src, n);
+    return p;
+}
+
+/* Backward needs the packing again and the head's lse and entropy. */
+static void keep_packing(struct vl_engine *g, const struct vl_packed *p, float inv_temp)
+{
+    size_t N = (size_t)p->N, M = (size_t)p->M;
+
+    g->ids = replace(g->ids, p->ids, N * sizeof *g->ids);
+    g->pos = replace(g->pos, p->pos, N * sizeof *g->pos);
+    g->seq = replace(g->seq, p->seq, (size_t)p->nseq * sizeof *g->seq);
+    g->out = replace(g->out, p->out, M * sizeof *g->out);
+    g->target = replace(g->target, p->target, M * sizeof *g->target);
+    free(g->lse);
+    free(g->entropy);
+    g->lse = vl_alloc(M * sizeof(float));
+    g->entropy = vl_alloc(M * sizeof(float));
+    g->N = p->N, g->nseq = p->nseq, g->M = p->M;
+    g->inv_temp = inv_temp;
+    g->kept = 1;
+}
+
+static void values(struct vl_engine *g, const struct vl_packed *p, float *value)
+{
+    struct vl_backend *be = g->be;
+
+    be->linear(be->ctx, g->work.value, g->work.xn, g->w_value, vl_par(g, g->value_bias), p->M);
+    be->download(be->ctx, value, g->work.value, (size_t)p->M * sizeof(float));
+}
+
+int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int keep,
+                      float *logp, float *entropy, float *sum_pi2, float *value, struct vl_err *e)
+{
+    enum vl_keep k = !keep ? VL_KEEP_NONE : g->opt.recompute ? VL_KEEP_INPUTS : VL_KEEP_ALL;
+
+    if (keep && !g->opt.train)
+        return vl_fail(e, VL_E_BUG, "engine: opened for inference, asked to keep activations");
+    if (g->cfg.head == VL_HEAD_LM && p->M && (!p->target || !logp))
+        return vl_fail(e, VL_E_BUG, "engine: log-probs need targets and a place to go");
+    if (!p->M) { /* nothing is asked for: no gradient can flow either */
+        g->kept = keep;
+        g->M = 0;
+        return 0;
+    }
+    if (prepare(g, p, k, e))
+        return e->code;
+    vl_body_forward(g, p, NULL);
+    if (keep)
+        keep_packing(g, p, inv_temp);
+    if (g->cfg.head == VL_HEAD_VALUE) {
+        if (value)
+            values(g, p, value);
+        return 0;
+    }
+    g->be->head_logp(g->be->ctx, logp, keep ? g->entropy : entropy, keep ? g->lse : NULL, sum_pi2,
+                     g->work.xn, g->w_head, p->target, inv_temp, p->M);
+    if (keep && entropy)
+        memcpy(entropy, g->entropy, (size_t)p->M * sizeof(float));
+    return 0;
+}
+
+int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z, struct vl_err *e)
+{
+    if (g->cfg.head != VL_HEAD_LM)
+        return vl_fail(e, VL_E_BUG, "engine: a value model has no logits");
+    if (!p->M)
+        return 0;
+    if (prepare(g, p, VL_KEEP_NONE, e))
+        return e->code;
+    vl_body_forward(g, p, NULL);
+    g->be->head_logits(g->be->ctx, z, g->work.xn, g->w_head, 1.0f, p->M);
+    return 0;
+}

@@ -1,0 +1,113 @@
+/* internal.h - what the engine's own files share: parameters by offset, activations, KV cache.
+ *
+ * Activations are carved from one device arena by one layout function, run twice (measure, carve).
+ * Residual sums never copy: x2 = o(att), x2 += x, so inference alternates two buffers and training
+ * keeps one per layer with the same code. */
+#ifndef VL_ENGINE_INTERNAL_H
+#define VL_ENGINE_INTERNAL_H
+
+#include "libverl/engine/engine.h"
+
+/* Offsets into the parameter slab; -1 = the model has none. */
+struct vl_layer {
+    int64_t attn_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias;
+    int64_t mlp_norm, gate_up, gate_up_bias, down, down_bias;
+    struct vl_weight *w_qkv, *w_o, *w_gate_up, *w_down;
+};
+
+/* One layer's activations over N tokens (dev). A = (H + 2K) D. */
+struct vl_acts {
+    float *x;               /* (N, C) layer input */
+    float *n1, *rstd1;      /* (N, C), (N) normed input */
+    float *qkv0;            /* (N, A) before q/k norm; NULL when the model has none */
+    float *rstd_q, *rstd_k; /* (N, H), (N, K) */
+    float *qkv;             /* (N, A) after q/k norm and rope */
+    float *att, *lse;       /* (N, HD), (N, H) */
+    float *x2;              /* (N, C) after attention */
+    float *n2, *rstd2;      /* (N, C), (N) */
+    float *gu, *h;          /* (N, 2F), (N, F) */
+};
+
+struct vl_work {
+    struct vl_acts *layer;   /* (L) host */
+    float *xL;               /* (N, C) after the last layer */
+    float *xo, *rstd_f, *xn; /* (M, C), (M), (M, C) output rows before and after the final norm */
+    float *value;            /* (M) */
+    float *hq, *hk, *hv;     /* (N*H, D), (N*K, D) x2: heads made contiguous for q/k norm */
+    /* backward */
+    float *dx, *dn, *dh, *dgu, *datt, *dqkv, *dqkv0, *dhq, *dhk; /* as their forward twins */
+    float *dxo, *dxn, *dvalue;
+};
+
+/* Keys and values of all layers in pages of VL_PAGE positions (dev). */
+struct vl_kv {
+    float **k, **v; /* (L) of (pages, VL_PAGE, K*D) */
+    int64_t pages;
+};
+
+struct vl_engine {
+    struct vl_config cfg; /* json not kept */
+    struct vl_engine_opts opt;
+    struct vl_backend *be;
+    int64_t count;
+    float *params, *grads, *exp_avg, *exp_avg_sq; /* dev (count) */
+    float *dembed; /* dev (V, C): input-side gradient of a tied embedding, else NULL */
+    int64_t embed, norm, head, value_head, value_bias; /* offsets */
+    struct vl_layer *layer;
+    struct vl_weight *w_head; /* (V, C) packed head; NULL with a value head */
+    struct vl_weight *w_value;
+    float *rope; /* dev (rope_positions, D/2, 2) */
+    int64_t rope_positions;
+
+    void *arena;
+    size_t arena_bytes;
+    struct vl_work work;
+    int64_t *head_rows; /* host: q, k, v head rows of the (N*(H+2K), D) view, for q/k norm */
+    int64_t head_rows_cap;
+
+    /* the kept forward pass */
+    int kept;
+    int64_t N, nseq, M;
+    int32_t *ids, *pos, *target; /* host copies */
+    struct vl_seq *seq;
+    int64_t *out;
+    float *lse, *entropy; /* host (M) */
+    float inv_temp;
+};
+
+static inline float *vl_par(const struct vl_engine *g, int64_t off)
+{
+    return off < 0 ? NULL : g->params + off;
+}
+static inline float *vl_grad(const struct vl_engine *g, int64_t off)
+{
+    return off < 0 ? NULL : g->grads + off;
+}
+static inline int64_t vl_qkv_width(const struct vl_config *c)
+{
+    return (c->H + 2 * c->K) * c->D;
+}
+
+/* What a forward pass keeps. */
+enum vl_keep { VL_KEEP_NONE, VL_KEEP_ALL, VL_KEEP_INPUTS /* recompute the rest in backward */ };
+
+void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
+                    enum vl_keep keep, int64_t N, int64_t M);
+/* Arena of at least what the layout needs, carved into g->work. */
+int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M,
+                struct vl_err *e) VL_MUST_CHECK;
+/* Inverse frequency of pair i after the config's scaling, radians per position. */
+double vl_rope_inv_freq(const struct vl_config *c, int64_t i);
+int vl_rope_get(struct vl_engine *g, int64_t positions, struct vl_err *e) VL_MUST_CHECK;
+
+/* Layer l: activations a from a->x; the result goes to xnext. kv NULL: keys are the rows. */
+void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *xnext,
+                      const int32_t *pos, int64_t N, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_kv *kv);
+/* Embedding and all layers into g->work.xL, then output rows through the final norm to work.xn. */
+void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv);
+struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l);
+/* Rows of the (N*(H+2K), D) view that hold q (N*H), then k (N*K), then v (N*K) heads. */
+const int64_t *vl_head_rows(struct vl_engine *g, int64_t N);
+
+#endif
