@@ -23,9 +23,12 @@ static inline double vl_dlog(double x)
            (2 * s * sum + ((double)ex * 1.90821492927058770002e-10 + 2 * s));
 }
 
-/* e^x for |x| < 700: 2^k e^r with |r| <= ln2/2, Taylor from the smallest term. */
+/* e^x: 2^k e^r with |r| <= ln2/2, Taylor from the smallest term. Exactly 1 at 0; 0, infinity and
+ * NaN where they belong. */
 static inline double vl_dexp(double x)
 {
+    if (!(fabs(x) < 746))
+        return x < 0 ? 0 : x > 0 ? INFINITY : x;
     double k = floor(x / 0.69314718055994530942 + 0.5), sum = 1;
     double r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
 
