@@ -50,10 +50,12 @@ LIB_SRC  := $(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c)
 CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+MPIT_SRC := $(wildcard tests/mpi/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 LIB      := $(BUILD)/libverl.a
 BIN      := $(CMD_SRC:cmd/%.c=$(BUILD)/bin/%)
 UNIT     := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
+MPIT     := $(MPIT_SRC:tests/mpi/%.c=$(BUILD)/tests/mpi/%)
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
@@ -88,6 +90,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
+$(BUILD)/tests/mpi/%: tests/mpi/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
@@ -107,7 +113,7 @@ check-san: ## the unit tests under ASan and UBSan
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
 
-unit-binaries: $(UNIT) $(FUZZ)
+unit-binaries: $(UNIT) $(FUZZ) $(MPIT)
 
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo
