@@ -1,0 +1,297 @@
+/* pack.c - padded columns to packed rows and back. See pack.h for the alignment. */
+#include "libverl/engine/pack.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct source {
+    const struct vl_batch *b;
+    const int64_t *prompts, *responses, *ids, *mask; /* NULL when the batch has none */
+    int64_t P, R, V;
+};
+
+/* "row 3 (uid "0-17")" for messages. */
+static void name_row(const struct source *s, int64_t row, char *out, size_t n)
+{
+    const struct vl_col *c = vl_batch_col(s->b, "uid");
+    size_t len;
+
+    if (c && c->kind == VL_COL_JSON) {
+        const char *uid = vl_col_json(c, row, &len);
+
+        snprintf(out, n, "row %" PRId64 " (uid %.*s)", row, (int)(len > 80 ? 80 : len), uid);
+    } else {
+        snprintf(out, n, "row %" PRId64, row);
+    }
+}
+
+/* A (B, width) I64 column if the batch has it; *width is -1 for any or the width it must have. */
+static int optional(const struct source *s, const char *name, int64_t *width, const int64_t **data,
+                    struct vl_err *e)
+{
+    *data = NULL;
+    if (!vl_batch_col(s->b, name))
+        return 0;
+    return vl_batch_need(s->b, name, VL_I64, 1, width, data, e);
+}
+
+static int find_columns(struct source *s, struct vl_err *e)
+{
+    int64_t wide = -1, inner = -1;
+
+    s->P = s->R = -1;
+    if (optional(s, "prompts", &s->P, &s->prompts, e) ||
+        optional(s, "responses", &s->R, &s->responses, e))
+        return e->code;
+    if (!s->responses) {
+        const struct vl_col *m = vl_batch_col(s->b, "response_mask");
+
+        if (!m || m->ndim != 2)
+            return vl_fail(e, VL_E_DATA,
+                           "column responses (rows, R) is missing: verl-rollout adds it");
+        s->R = m->shape[1];
+    }
+    if (s->P >= 0)
+        wide = s->P + s->R;
+    if (optional(s, "input_ids", &wide, &s->ids, e))
+        return e->code;
+    if (!s->ids && !(s->prompts && s->responses))
+        return vl_fail(e, VL_E_DATA,
+                       "neither input_ids nor prompts and responses are there: verl-rollout "
+                       "writes them");
+    if (s->P < 0)
+        s->P = wide - s->R;
+    if (s->P < 0)
+        return vl_fail(e, VL_E_DATA,
+                       "input_ids is %" PRId64 " wide, narrower than the responses' %" PRId64, wide,
+                       s->R);
+    inner = s->P + s->R;
+    return vl_batch_need(s->b, "attention_mask", VL_I64, 1, &inner, &s->mask, e);
+}
+
+/* The run of ones in mask[0..n): *at, *len. Other values or a second run are refused. */
+static int run_of_ones(const int64_t *mask, int64_t n, int64_t *at, int64_t *len)
+{
+    int64_t i = 0, j;
+
+    while (i < n && mask[i] == 0)
+        i++;
+    for (j = i; j < n && mask[j] == 1; j++)
+        ;
+    *at = i < n ? i : 0;
+    *len = j - i;
+    for (; j < n; j++)
+        if (mask[j] != 0)
+            return 0;
+    return 1;
+}
+
+static int take_ids(const struct source *s, int64_t row, int64_t at, int64_t n, int32_t *dst,
+                    struct vl_err *e)
+{
+    int64_t S = s->P + s->R;
+    char who[128];
+
+    for (int64_t i = at; i < at + n; i++) {
+        const int64_t *two = i < s->P ? s->prompts : s->responses;
+        int64_t width = i < s->P ? s->P : s->R, j = i < s->P ? i : i - s->P;
+        int64_t id = s->ids ? s->ids[row * S + i] : two[row * width + j];
+
+        if (id < 0 || id >= s->V) {
+            name_row(s, row, who, sizeof who);
+            return vl_fail(e, VL_E_DATA,
+                           "%s, position %" PRId64 " of input_ids: id %" PRId64
+                           " is outside the model's vocabulary of %" PRId64
+                           " (another model's batch?)",
+                           who, i, id, s->V);
+        }
+        if (s->ids && two && two[row * width + j] != id) {
+            name_row(s, row, who, sizeof who);
+            return vl_fail(e, VL_E_DATA,
+                           "%s, position %" PRId64 ": input_ids has %" PRId64 ", %s has %" PRId64
+                           "; drop the column that is wrong",
+                           who, i, id, i < s->P ? "prompts" : "responses", two[row * width + j]);
+        }
+        *dst++ = (int32_t)id;
+    }
+    return 0;
+}
+
+static int read_row(struct vl_rows *r, const struct source *s, int64_t row, struct vl_err *e)
+{
+    const int64_t *mask = s->mask + row * (s->P + s->R);
+    int64_t pat, plen, rat, rlen, n = r->start[row];
+    char who[128];
+
+    if (!run_of_ones(mask, s->P, &pat, &plen) || !run_of_ones(mask + s->P, s->R, &rat, &rlen) ||
+        rat > 0) {
+        name_row(s, row, who, sizeof who);
+        return vl_fail(e, VL_E_DATA,
+                       "%s: attention_mask must be one run of ones in the prompt and one from the "
+                       "response's first column, zeros elsewhere",
+                       who);
+    }
+    if (rlen && !plen) {
+        name_row(s, row, who, sizeof who);
+        return vl_fail(e, VL_E_DATA,
+                       "%s has a response and no prompt token: nothing predicts its first token "
+                       "(begin prompts with the model's begin token)",
+                       who);
+    }
+    if (take_ids(s, row, pat, plen, r->ids + n, e) ||
+        take_ids(s, row, s->P, rlen, r->ids + n + plen, e))
+        return e->code;
+    r->plen[row] = (int32_t)plen;
+    r->rlen[row] = (int32_t)rlen;
+    r->start[row + 1] = n + plen + rlen;
+    return 0;
+}
+
+static int read_all(struct vl_rows *r, const struct source *s, struct vl_err *e)
+{
+    int64_t B = s->b->rows;
+
+    r->B = B, r->P = s->P, r->R = s->R;
+    if (vl_try_alloc(&r->start, (size_t)B + 1, sizeof *r->start, "row offsets", e) ||
+        vl_try_alloc(&r->plen, (size_t)B, sizeof *r->plen, "prompt lengths", e) ||
+        vl_try_alloc(&r->rlen, (size_t)B, sizeof *r->rlen, "response lengths", e) ||
+        vl_try_alloc(&r->ids, (size_t)B * (size_t)(s->P + s->R), sizeof *r->ids, "token ids", e))
+        return e->code;
+    for (int64_t row = 0; row < B; row++)
+        if (read_row(r, s, row, e))
+            return e->code;
+    return 0;
+}
+
+int vl_rows_read(struct vl_rows *r, const struct vl_batch *b, int64_t V, struct vl_err *e)
+{
+    struct source s = { .b = b, .V = V };
+
+    *r = (struct vl_rows){ 0 };
+    return find_columns(&s, e) ? e->code : read_all(r, &s, e);
+}
+
+int vl_rows_read_prompts(struct vl_rows *r, const struct vl_batch *b, int64_t V, struct vl_err *e)
+{
+    struct source s = { .b = b, .V = V, .P = -1, .R = 0 };
+    int64_t width;
+
+    *r = (struct vl_rows){ 0 };
+    if (optional(&s, "prompts", &s.P, &s.prompts, e))
+        return e->code;
+    width = s.P;
+    if (!s.prompts && vl_batch_need(b, "input_ids", VL_I64, 1, &width, &s.ids, e))
+        return e->code;
+    s.P = width;
+    if (s.prompts && vl_batch_col(b, "responses")) {
+        /* after a rollout the mask covers both; only its prompt part counts here */
+        return vl_fail(e, VL_E_DATA,
+                       "the batch already has responses: give verl-rollout the prompt batch of "
+                       "verl-data (verl-batch select takes columns out)");
+    }
+    return vl_batch_need(b, "attention_mask", VL_I64, 1, &width, &s.mask, e) ? e->code
+                                                                             : read_all(r, &s, e);
+}
+
+void vl_rows_free(struct vl_rows *r)
+{
+    free(r->start);
+    free(r->ids);
+    free(r->plen);
+    free(r->rlen);
+    *r = (struct vl_rows){ 0 };
+}
+
+int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
+                     int64_t max_rows, int64_t max_tokens, int64_t *first)
+{
+    int64_t k = 0, tokens = 0, count = 0;
+
+    first[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t t = vl_rows_tokens(r, rows ? rows[i] : base + i);
+
+        if (count && ((max_rows && count >= max_rows) || (max_tokens && tokens + t > max_tokens))) {
+            first[++k] = i;
+            count = tokens = 0;
+        }
+        count++;
+        tokens += t;
+    }
+    if (count)
+        first[++k] = n;
+    return k;
+}
+
+static void pack_row(struct vl_pack *k, const struct vl_rows *r, int64_t row)
+{
+    struct vl_packed *p = &k->p;
+    int64_t n = vl_rows_tokens(r, row), at = p->N;
+
+    if (!n)
+        return;
+    memcpy(k->ids + at, r->ids + r->start[row], (size_t)n * sizeof *k->ids);
+    for (int64_t i = 0; i < n; i++)
+        k->pos[at + i] = (int32_t)i;
+    k->seq[p->nseq++] = (struct vl_seq){ .row = at, .n = (int32_t)n };
+    for (int32_t t = 0; t < r->rlen[row]; t++) {
+        int64_t j = p->M++;
+
+        k->out[j] = at + r->plen[row] + t - 1;
+        k->target[j] = k->ids[at + r->plen[row] + t];
+        k->cell[j] = row * r->R + t;
+    }
+    p->N += n;
+}
+
+void vl_pack_rows(struct vl_pack *k, const struct vl_rows *r, const int64_t *rows, int64_t base,
+                  int64_t n)
+{
+    size_t N = 0, M = 0;
+
+    *k = (struct vl_pack){ 0 };
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rows ? rows[i] : base + i;
+
+        N += (size_t)vl_rows_tokens(r, row);
+        M += (size_t)r->rlen[row];
+    }
+    k->ids = vl_alloc(N * sizeof *k->ids);
+    k->pos = vl_alloc(N * sizeof *k->pos);
+    k->seq = vl_alloc((size_t)n * sizeof *k->seq);
+    k->out = vl_alloc(M * sizeof *k->out);
+    k->target = vl_alloc(M * sizeof *k->target);
+    k->cell = vl_alloc(M * sizeof *k->cell);
+    for (int64_t i = 0; i < n; i++)
+        pack_row(k, r, rows ? rows[i] : base + i);
+    k->p.ids = k->ids;
+    k->p.pos = k->pos;
+    k->p.seq = k->seq;
+    k->p.out = k->out;
+    k->p.target = k->target;
+}
+
+void vl_pack_free(struct vl_pack *k)
+{
+    free(k->ids);
+    free(k->pos);
+    free(k->seq);
+    free(k->out);
+    free(k->target);
+    free(k->cell);
+    *k = (struct vl_pack){ 0 };
+}
+
+void vl_pack_scatter(float *dst, const struct vl_pack *k, const float *src)
+{
+    for (int64_t j = 0; j < k->p.M; j++)
+        dst[k->cell[j]] = src[j];
+}
+
+void vl_pack_gather(float *dst, const struct vl_pack *k, const float *src)
+{
+    for (int64_t j = 0; j < k->p.M; j++)
+        dst[j] = src[k->cell[j]];
+}
