@@ -29,7 +29,7 @@ int vl_agg_parse(enum vl_agg *agg, const char *name, struct vl_err *e)
                    name);
 }
 
-void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_rows *rows)
+void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_loss_rows *rows)
 {
     for (int64_t i = 0; i < rows->B; i++) {
         int64_t n =
@@ -46,7 +46,8 @@ double *vl_loss_norm_array(struct vl_loss_norm *norm)
     return &norm->tokens;
 }
 
-struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm, const struct vl_rows *rows)
+struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm,
+                                       const struct vl_loss_rows *rows)
 {
     struct vl_loss_norm out = *norm, here = { 0 };
 
@@ -88,12 +89,12 @@ static double empty_loss(enum vl_agg agg, const struct vl_loss_norm *norm)
     return (agg == VL_AGG_TOKEN_MEAN ? norm->tokens : norm->seqs) == 0 ? NAN : 0;
 }
 
-static int64_t row_tokens(const struct vl_rows *rows, int64_t i)
+static int64_t row_tokens(const struct vl_loss_rows *rows, int64_t i)
 {
     return vl_masked_count(rows->mask + rows->first[i], rows->first[i + 1] - rows->first[i]);
 }
 
-double vl_agg_loss(enum vl_agg agg, const struct vl_rows *rows, const float *l,
+double vl_agg_loss(enum vl_agg agg, const struct vl_loss_rows *rows, const float *l,
                    const struct vl_loss_norm *norm, float *dl)
 {
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
@@ -154,7 +155,7 @@ static void add_term(struct vl_loss_sums *s, enum vl_metric metric, double coef,
     s->den[VL_M_LOSS] = 1;
 }
 
-static void entropy_term(const struct vl_actor_opts *o, const struct vl_rows *rows,
+static void entropy_term(const struct vl_actor_opts *o, const struct vl_loss_rows *rows,
                          const float *entropy, const struct vl_loss_norm *norm, float *dent,
                          struct vl_loss_sums *s)
 {
@@ -171,9 +172,9 @@ static void entropy_term(const struct vl_actor_opts *o, const struct vl_rows *ro
     }
 }
 
-static void kl_term(const struct vl_actor_opts *o, const struct vl_rows *rows, const float *logp,
-                    const float *ref, const struct vl_loss_norm *norm, float *dlogp,
-                    struct vl_loss_sums *s)
+static void kl_term(const struct vl_actor_opts *o, const struct vl_loss_rows *rows,
+                    const float *logp, const float *ref, const struct vl_loss_norm *norm,
+                    float *dlogp, struct vl_loss_sums *s)
 {
     struct vl_kl_type t = o->kl_loss_type;
 
@@ -195,7 +196,7 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
                   const float *entropy, const struct vl_loss_norm *norm, float *dlogp, float *dent,
                   struct vl_loss_sums *s, struct vl_err *e)
 {
-    const struct vl_rows *rows = &in->rows;
+    const struct vl_loss_rows *rows = &in->rows;
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
     size_t n = (size_t)rows->first[rows->B];
 
@@ -217,7 +218,7 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
     return 0;
 }
 
-void vl_value_loss(const struct vl_rows *rows, const float *v, const float *old_v,
+void vl_value_loss(const struct vl_loss_rows *rows, const float *v, const float *old_v,
                    const float *returns, double cliprange, enum vl_agg agg,
                    const struct vl_loss_norm *norm, float *dv, struct vl_loss_sums *s)
 {
@@ -244,8 +245,8 @@ void vl_value_loss(const struct vl_rows *rows, const float *v, const float *old_
     }
 }
 
-void vl_sft_loss(const struct vl_rows *rows, const float *logp, const struct vl_loss_norm *norm,
-                 float *dlogp, struct vl_loss_sums *s)
+void vl_sft_loss(const struct vl_loss_rows *rows, const float *logp,
+                 const struct vl_loss_norm *norm, float *dlogp, struct vl_loss_sums *s)
 {
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
     double w = vl_agg_weight(VL_AGG_TOKEN_MEAN, &full, 0);

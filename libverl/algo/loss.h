@@ -26,7 +26,7 @@
 /* Rows of tokens. Row i's response tokens are first[i] .. first[i + 1] of every per-token array; a
  * padded (B, L) array has first[i] = i * L. A token takes part iff its mask is not 0; what stands
  * at other positions, NaN included, is never read. */
-struct vl_rows {
+struct vl_loss_rows {
     int64_t B;
     const int64_t *first; /* (B + 1) */
     const int64_t *mask;  /* (first[B]) */
@@ -61,18 +61,19 @@ struct vl_loss_norm {
 };
 #define VL_LOSS_NORM_COUNTS 3 /* tokens, seqs, rows: these add over ranks */
 
-void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_rows *rows); /* adds */
+void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_loss_rows *rows); /* adds */
 double *vl_loss_norm_array(struct vl_loss_norm *norm); /* the VL_LOSS_NORM_COUNTS counts */
 
 /* The weight of every valid token of row i: d loss / d l. norm must be complete (no zero counts
  * left unless the rows are really empty): see vl_loss_norm_local. */
 double vl_agg_weight(enum vl_agg agg, const struct vl_loss_norm *norm, int64_t valid_tokens);
 /* norm with the zero counts replaced by those of rows; dp 0 becomes 1. */
-struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm, const struct vl_rows *rows);
+struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm,
+                                       const struct vl_loss_rows *rows);
 
 /* Loss of a per-token array l, and the weights as gradient (may be NULL). All masked: NaN in the
  * first three modes with local counts, as verl; callers check norm.tokens first. */
-double vl_agg_loss(enum vl_agg agg, const struct vl_rows *rows, const float *l,
+double vl_agg_loss(enum vl_agg agg, const struct vl_loss_rows *rows, const float *l,
                    const struct vl_loss_norm *norm, float *dl);
 
 /* ---- Metrics ---- */
@@ -109,7 +110,7 @@ int vl_loss_sums_value(const struct vl_loss_sums *s, enum vl_metric m, double *v
 
 /* Tokens of the rows: (first[B]) each. */
 struct vl_pg_in {
-    struct vl_rows rows;
+    struct vl_loss_rows rows;
     const float *logp;       /* current policy; the gradient is with respect to it */
     const float *old_logp;   /* start of the step (for `reinforce`: the rollout's; only a metric) */
     const float *adv;        /* advantages */
@@ -181,12 +182,12 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
 /* v clipped to old +- cliprange: vc; l = max((v - ret)^2, (vc - ret)^2); loss = reduce(l) / 2.
  * Overwrites dv (zeros at masked tokens), adds LOSS, VF_LOSS, VF_CLIPFRAC, VPRED_MEAN. verl uses
  * the counts of each micro-batch; with the counts of the mini-batch the cut does not matter. */
-void vl_value_loss(const struct vl_rows *rows, const float *v, const float *old_v,
+void vl_value_loss(const struct vl_loss_rows *rows, const float *v, const float *old_v,
                    const float *returns, double cliprange, enum vl_agg agg,
                    const struct vl_loss_norm *norm, float *dv, struct vl_loss_sums *s);
 
 /* -sum logp / N * dp over valid tokens. Overwrites dlogp; adds LOSS, SFT_LOSS. */
-void vl_sft_loss(const struct vl_rows *rows, const float *logp, const struct vl_loss_norm *norm,
-                 float *dlogp, struct vl_loss_sums *s);
+void vl_sft_loss(const struct vl_loss_rows *rows, const float *logp,
+                 const struct vl_loss_norm *norm, float *dlogp, struct vl_loss_sums *s);
 
 #endif

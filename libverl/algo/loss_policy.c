@@ -121,7 +121,7 @@ static int loss_vanilla(struct work *w, struct vl_err *e)
  *   l = max(-A s, -A c(s)), always seq-mean-token-mean */
 static int loss_gspo(struct work *w, struct vl_err *e)
 {
-    const struct vl_rows *rows = &w->in->rows;
+    const struct vl_loss_rows *rows = &w->in->rows;
 
     (void)e;
     for (int64_t i = 0; i < rows->B; i++) {
@@ -305,7 +305,7 @@ static int loss_kl_cov(struct work *w, struct vl_err *e)
 /* One row of geo_mean; see below. */
 static void geo_mean_row(struct work *w, int64_t i)
 {
-    const struct vl_rows *rows = &w->in->rows;
+    const struct vl_loss_rows *rows = &w->in->rows;
     double sz = 0, sa = 0, slw = 0;
     int64_t n = 0, at = -1;
 
@@ -442,7 +442,7 @@ static double nothing_valid(enum vl_agg agg, const struct vl_loss_norm *norm)
 
 static void reduce(const struct vl_pg_loss *p, const struct work *w, float *dlogp)
 {
-    const struct vl_rows *rows = &w->in->rows;
+    const struct vl_loss_rows *rows = &w->in->rows;
     enum vl_agg agg = p->agg >= 0 ? (enum vl_agg)p->agg : w->o->agg;
     double *loss = &w->s->num[VL_M_PG_LOSS], *all = &w->s->num[VL_M_LOSS];
 
