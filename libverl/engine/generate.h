@@ -1,0 +1,59 @@
+/* generate.h - sampling with a paged KV cache and continuous batching.
+ *
+ * A sampled id is a function of (seed, uid, sample, position, step) and the weights alone: which
+ * prompts run beside it, in what order and on how many threads never shows. */
+#ifndef VL_GENERATE_H
+#define VL_GENERATE_H
+
+#include "libverl/base/philox.h"
+#include "libverl/engine/engine.h"
+
+enum vl_finish { VL_FINISH_STOP, VL_FINISH_LENGTH, VL_FINISH_ABORT };
+
+struct vl_gen_prompt {
+    const int32_t *ids; /* (len) borrowed; len >= 1 */
+    int64_t len;
+    struct vl_philox_key key; /* vl_philox_key(uid, seed) */
+    int64_t row;              /* of the input batch, for messages */
+};
+
+/* One sample's result. ids and logp are freed by vl_gen_free. */
+struct vl_gen {
+    int32_t *ids; /* (len) the stop id included */
+    float *logp;  /* (len) full-vocabulary log-prob at the sampling temperature */
+    int32_t len;
+    enum vl_finish finish;
+};
+
+struct vl_gen_opts {
+    int64_t n;       /* samples per prompt */
+    int64_t max_new; /* response length limit, >= 1 */
+    int64_t max_len; /* prompt + response limit, or 0 */
+    struct vl_sampling sampling;
+    const int32_t *stop; /* (nstop) ids that end a response; none: only length ends one */
+    int64_t nstop;
+    uint32_t step;      /* meta_info.global_steps */
+    int64_t max_seqs;   /* rows running at once */
+    int64_t max_tokens; /* tokens in one forward pass; longer prompts go in pieces */
+    size_t kv_bytes;    /* memory the cache may take; see vl_gen_kv */
+    int (*finished)(void *arg, int64_t prompt, struct vl_err *e); /* all n samples done; or NULL */
+    void (*progress)(void *arg, int64_t rows, int64_t tokens);    /* or NULL */
+    void *arg;
+};
+
+/* Bytes of cache to run max_seqs rows at once (*want) and to run at all (*least). */
+void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t prompts,
+               const struct vl_gen_opts *o, size_t *want, size_t *least);
+
+/* Samples o->n responses for each prompt: gen[i*n + s], zeroed by the caller, freed with
+ * vl_gen_free also after an error. A prompt is computed once per group. VL_E_DATA with row and
+ * position when a logit is not finite; VL_E_OS when kv_bytes cannot hold the longest row. */
+int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
+                const struct vl_gen_opts *o, struct vl_gen *gen, struct vl_err *e) VL_MUST_CHECK;
+void vl_gen_free(struct vl_gen *gen, int64_t n);
+
+/* 1/temperature as the head uses it in every stage; temperature 0 is greedy and records log-probs at
+ * temperature 1. */
+float vl_inv_temperature(double temperature);
+
+#endif
