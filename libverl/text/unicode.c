@@ -1,0 +1,152 @@
+/* unicode.c - characters. See unicode.h. */
+#include "libverl/text/unicode.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+/* Length of the run of ASCII bytes at s. */
+static size_t ascii_run(const char *s, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        uint64_t w;
+
+        memcpy(&w, s + i, 8);
+        if (w & 0x8080808080808080u)
+            break;
+    }
+    while (i < n && !(s[i] & 0x80))
+        i++;
+    return i;
+}
+
+int vl_utf8_valid(const char *s, size_t n)
+{
+    for (size_t i = ascii_run(s, n); i < n; i += ascii_run(s + i, n - i)) {
+        uint32_t cp;
+
+        i += vl_uc_next(s + i, n - i, &cp);
+        if (cp == VL_UC_BAD)
+            return 0;
+    }
+    return 1;
+}
+
+void vl_utf8_lossy(struct vl_buf *b, const char *s, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n) {
+        size_t run = ascii_run(s + i, n - i), k;
+        uint32_t cp;
+
+        vl_buf_add(b, s + i, run);
+        i += run;
+        if (i == n)
+            break;
+        k = vl_uc_next(s + i, n - i, &cp);
+        if (cp == VL_UC_BAD)
+            vl_buf_add(b, "\xEF\xBF\xBD", 3);
+        else
+            vl_buf_add(b, s + i, k);
+        i += k;
+    }
+}
+
+size_t vl_utf8_partial(const char *s, size_t n)
+{
+    for (size_t k = 1; k <= 3 && k <= n; k++) {
+        unsigned char c = (unsigned char)s[n - k];
+        uint32_t cp;
+
+        if ((c & 0xC0) == 0x80)
+            continue;
+        if (c < 0xC2 || c > 0xF4)
+            return 0;
+        /* unfinished: all bytes there are a proper beginning, and more were wanted */
+        if (k < (c < 0xE0 ? 2u : c < 0xF0 ? 3u : 4u) && vl_uc_next(s + n - k, k, &cp) == k)
+            return k;
+        return 0;
+    }
+    return 0;
+}
+
+size_t vl_utf8_count(const char *s, size_t n)
+{
+    size_t c = 0;
+
+    for (size_t i = 0; i < n; i++)
+        c += (s[i] & 0xC0) != 0x80;
+    return c;
+}
+
+int vl_uc_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
+}
+
+static utf8proc_category_t category(uint32_t cp)
+{
+    return cp <= 0x10FFFF ? utf8proc_category((utf8proc_int32_t)cp) : UTF8PROC_CATEGORY_CN;
+}
+
+int vl_uc_word(uint32_t c)
+{
+    if (c < 0x80)
+        return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+               c == '_';
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+        return 1;
+    default: /* the joiners, and the Other_Alphabetic symbols (circled letters) */
+        return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
+               (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+               (c >= 0x1F170 && c <= 0x1F189);
+    }
+}
+
+int vl_uc_numeric(uint32_t c)
+{
+    if (c < 0x80)
+        return c >= '0' && c <= '9';
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+int vl_uc_punct(uint32_t c)
+{
+    if (c < 0x80)
+        return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
+               (c >= 123 && c <= 126);
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+        return 1;
+    default:
+        return 0;
+    }
+}
