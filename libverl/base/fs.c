@@ -1,6 +1,8 @@
 /* fs.c - whole files and directories published in crash-safe steps. See fs.h. */
 #include "libverl/base/fs.h"
 
+#include "libverl/base/publish.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -73,34 +75,6 @@ int vl_fs_write(const char *path, const void *p, size_t n, struct vl_err *e)
     return 0;
 }
 
-/* The directory part of a path: "." when it has none. Caller frees. */
-static char *parent(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    if (!slash)
-        return vl_strdup(".");
-    return slash == path ? vl_strdup("/") : vl_strndup(path, (size_t)(slash - path));
-}
-
-int vl_fs_replace(const char *path, const void *p, size_t n, struct vl_err *e)
-{
-    char *tmp = vl_asprintf("%s.tmp%d", path, (int)getpid()), *dir = parent(path);
-    int rc;
-
-    unlink(tmp);
-    rc = vl_fs_write(tmp, p, n, e);
-    if (!rc && rename(tmp, path))
-        rc = vl_fail_errno(e, VL_E_CREATE, "%s: cannot rename %s to it", path, tmp);
-    if (rc)
-        unlink(tmp);
-    else
-        rc = vl_fs_sync_dir(dir, e);
-    free(tmp);
-    free(dir);
-    return rc;
-}
-
 int vl_fs_copy(const char *from, const char *to, struct vl_err *e)
 {
     int in = open(from, O_RDONLY | O_CLOEXEC), out = -1, rc = 0;
@@ -137,19 +111,6 @@ int vl_fs_link_or_copy(const char *from, const char *to, int *copied, struct vl_
     return vl_fs_copy(from, to, e);
 }
 
-int vl_fs_sync_dir(const char *path, struct vl_err *e)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd < 0)
-        return vl_fail_errno(e, VL_E_IO, "%s: cannot open the directory", path);
-    /* Some network file systems have no fsync for directories; there rename is all one gets. */
-    if (fsync(fd) && errno != EINVAL && errno != ENOTSUP)
-        vl_fail_errno(e, VL_E_IO, "%s: cannot fsync the directory", path);
-    close(fd);
-    return e->code;
-}
-
 int vl_fs_mkdirs(const char *path, struct vl_err *e)
 {
     char *p = vl_strdup(path);
@@ -182,7 +143,7 @@ int vl_fs_point(const char *dir, const char *name, const char *target, struct vl
         rc = vl_fail_errno(e, VL_E_CREATE, "%s: cannot point it at %s", path, target);
         unlink(tmp);
     } else {
-        rc = vl_fs_sync_dir(dir, e);
+        rc = vl_sync_dir(dir, e);
     }
     free(tmp);
     free(path);

@@ -1,7 +1,8 @@
 /* fs.h - whole files, directories made aside and published, links that move in one step.
  *
  * The order that survives a crash is always: files fsync, directory fsync, rename, parent fsync,
- * then the link by symlink and rename, parent fsync again. These are its steps. */
+ * then the link by symlink and rename, parent fsync again. These are its steps;
+ * single files: publish.h. */
 #ifndef VL_FS_H
 #define VL_FS_H
 
@@ -12,15 +13,12 @@
 int vl_fs_read(const char *path, size_t max, struct vl_buf *out, struct vl_err *e) VL_MUST_CHECK;
 /* Creates `path` (which must not exist) with these n bytes and fsyncs it. */
 int vl_fs_write(const char *path, const void *p, size_t n, struct vl_err *e) VL_MUST_CHECK;
-/* Replaces the small file `path`: aside, fsync, rename, fsync of its directory. */
-int vl_fs_replace(const char *path, const void *p, size_t n, struct vl_err *e) VL_MUST_CHECK;
 /* Copies a regular file to a new one with the same mode and fsyncs it. */
 int vl_fs_copy(const char *from, const char *to, struct vl_err *e) VL_MUST_CHECK;
 /* Hard-links from to `to`, or copies it where linking is impossible (other file system): then
  * *copied = 1. */
 int vl_fs_link_or_copy(const char *from, const char *to, int *copied,
                        struct vl_err *e) VL_MUST_CHECK;
-int vl_fs_sync_dir(const char *path, struct vl_err *e) VL_MUST_CHECK;
 /* Makes a directory and its missing parents; an existing one is fine. */
 int vl_fs_mkdirs(const char *path, struct vl_err *e) VL_MUST_CHECK;
 /* Points the symbolic link dir/name at `target` (relative to dir) in one step and fsyncs dir. */

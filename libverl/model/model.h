@@ -81,6 +81,16 @@ const char *vl_config_class(const struct vl_config *c); /* "LlamaForCausalLM" */
 int vl_model_open(struct vl_model **m, const char *path, enum vl_head head, int want_weights,
                   struct vl_err *e) VL_MUST_CHECK;
 void vl_model_free(struct vl_model *m);
+void vl_model_release_slab(struct vl_model *m); /* once a device has its own copy */
+/* A model without a directory: config.json's text, its layout, a zeroed slab. head AUTO follows the
+ * text. Free with vl_model_free. */
+int vl_model_new(struct vl_model **m, const char *config, const char *name, enum vl_head head,
+                 struct vl_err *e) VL_MUST_CHECK;
+/* Random weights: matrices normal with deviation std (o and down projections std / sqrt(2 L) with
+ * scale_residual), norms 1, biases 0; then the hash. A pure function of (seed, layout). */
+void vl_model_init(struct vl_model *m, uint64_t seed, double std, int scale_residual);
+/* x with P(N(0,1) < x) = p, 0 < p < 1; the same bits on every machine. */
+double vl_normal_quantile(double p);
 void vl_model_layout(struct vl_model *m); /* fills param, nparam, count from cfg */
 const struct vl_param *vl_model_param(const struct vl_model *m,
                                       const char *name); /* NULL if none */
@@ -89,6 +99,9 @@ const struct vl_param *vl_model_param(const struct vl_model *m,
  * config and, copied from `like` when not NULL, the tokenizer files, into an existing directory. */
 int vl_model_save(const struct vl_model *m, const char *dir, const char *dtype /* "F32" "BF16" */,
                   int64_t max_shard, const char *like, struct vl_err *e) VL_MUST_CHECK;
+/* The part of vl_model_save without weights: config.json, generation config, tokenizer files. */
+int vl_model_save_configs(const struct vl_model *m, const char *dir, const char *dtype,
+                          const char *like, struct vl_err *e) VL_MUST_CHECK;
 void vl_model_hash(struct vl_model *m); /* recomputes m->hash from the slab */
 
 #endif

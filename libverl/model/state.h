@@ -1,0 +1,72 @@
+/* state.h - train state: master weights, Adam's moments and where training stands, by version.
+ *
+ * DIR/vNNNNNN/ holds params, exp_avg, exp_avg_sq (safetensors, fp32, Hugging Face's names), state.json
+ * and the model's config and tokenizer files, so a version is also a model directory. The layout does
+ * not depend on ranks. The format is verl-state(5). */
+#ifndef VL_STATE_H
+#define VL_STATE_H
+
+#include "libverl/model/model.h"
+
+/* state.json. Strings are owned; release with vl_state_record_free. */
+struct vl_state_record {
+    int64_t version;         /* this version's number */
+    int64_t parent;          /* -1: the state was filled from a model */
+    char *parent_hash;       /* hash of the parent's weights or NULL */
+    int redo;                /* made with an explicit --from */
+    char *role;              /* "actor", "critic", "sft" */
+    int64_t global_step;     /* of the batch that made it; may repeat */
+    char *batch;             /* content hash of that batch or NULL */
+    char *options;           /* JSON object: the options that can change values, or NULL */
+    int64_t schedule;        /* position of the learning-rate schedule */
+    int64_t total_steps;     /* length of the schedule; 0 = none */
+    int64_t optimizer_steps; /* Adam's t */
+    int64_t skipped;         /* optimizer steps skipped for a non-finite gradient, in all */
+    int64_t skipped_in_row;  /* the last so many were skipped */
+    char *progress;          /* JSON: where a long run inside one batch stands (sft), or NULL */
+    char hash[33], exp_avg_hash[33], exp_avg_sq_hash[33];
+};
+
+struct vl_state {
+    char *dir;                   /* as given */
+    int lock;                    /* file descriptor, -1 = not held */
+    int64_t current;             /* version the link points to */
+    int64_t base;                /* version to start from */
+    struct vl_state_record rec;  /* of base */
+    struct vl_model *model;      /* of base; slab = its parameters (after vl_state_load) */
+    float *exp_avg, *exp_avg_sq; /* (model->count) */
+    struct vl_state_record last; /* of `current` (the same as rec without --from) */
+};
+
+void vl_state_record_free(struct vl_state_record *r);
+int vl_state_record_read(struct vl_state_record *r, const char *dir, int64_t version,
+                         struct vl_err *e) VL_MUST_CHECK;
+
+/* Takes the writer's lock (VL_E_RETRY when held), fills an empty DIR as v000000 from the model
+ * directory `model` with this head (*filled = 1), and settles base: `from`, or `current` when from
+ * is -1. Without anything to start from: VL_E_NOINPUT that asks for -m. One rank only. End with
+ * vl_state_close, also after an error. */
+int vl_state_begin(struct vl_state *s, const char *dir, const char *model, int64_t from,
+                   enum vl_head head, int *filled, struct vl_err *e) VL_MUST_CHECK;
+
+/* The version that this batch, these options and (with `from`) this parent already made, `current`
+ * first, then one that was published without the link being moved (an interrupted run); -1: none. */
+int64_t vl_state_made(const struct vl_state *s, int64_t from, const char *batch,
+                      const char *options);
+/* Points `current` at such a version. */
+int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e) VL_MUST_CHECK;
+
+/* Reads weights and moments of dir/v<base> and checks them against the record's hashes. Every rank
+ * calls it; s->dir and s->base must be set (vl_state_begin, or by hand on other ranks). */
+int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MUST_CHECK;
+
+/* Publishes the next unused version from host slabs and moves the link; fills rec->version and the
+ * hashes. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.
+ * Keeps the newest `keep` versions and linked ones. Needs the lock.
+ * Stop points: state-params, state-moments, state-written, state-renamed, state-linked, state-pruned. */
+int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
+                     const float *exp_avg, const float *exp_avg_sq, int64_t keep,
+                     struct vl_err *e) VL_MUST_CHECK;
+void vl_state_close(struct vl_state *s);
+
+#endif

@@ -1,0 +1,49 @@
+/* tensors.h - the slab under Hugging Face's names: what a weights file holds, read and written.
+ *
+ * Used by model, train state and the programs that compare or list tensors. Moments of the optimizer
+ * have the same names and shapes as the parameters, so the same functions read and write them. */
+#ifndef VL_TENSORS_H
+#define VL_TENSORS_H
+
+#include "libverl/model/model.h"
+
+/* One tensor of a file: a contiguous run of the slab. */
+struct vl_piece {
+    char name[120]; /* "model.layers.3.self_attn.k_proj.weight" */
+    int64_t at, n;  /* floats: offset in the slab, count */
+    int ndim;       /* 1 or 2 */
+    int64_t shape[2];
+};
+
+/* The pieces of m in file order; *n of them; caller frees. */
+struct vl_piece *vl_model_pieces(const struct vl_model *m, int64_t *n);
+
+/* Files of a directory's weights: the one file `single` when not NULL, else model.safetensors or the
+ * files of model.safetensors.index.json. */
+struct vl_weight_files {
+    char **path;
+    size_t n;
+};
+int vl_weight_files(struct vl_weight_files *f, const char *dir, const char *single,
+                    struct vl_err *e) VL_MUST_CHECK;
+void vl_weight_files_free(struct vl_weight_files *f);
+
+/* Looks only at the names: whether the files hold a value head and its bias. */
+int vl_tensors_probe(const struct vl_weight_files *f, int *value_head, int *value_bias,
+                     struct vl_err *e) VL_MUST_CHECK;
+
+/* Fills slab (m->count floats, laid out as m) from the files: every piece exactly once, nothing
+ * else, finite values. A missing value head stays as it is. *dtype (may be NULL) becomes the dtype
+ * of most bytes. */
+int vl_tensors_load(const struct vl_model *m, float *slab, const struct vl_weight_files *f,
+                    const char **dtype, struct vl_err *e) VL_MUST_CHECK;
+
+/* Writes pieces [p0, p0 + np) of slab as one new safetensors file, fsynced. dtype "F32", "BF16",
+ * "F16" (rounded to nearest even). */
+int vl_tensors_write(const struct vl_piece *p0, int64_t np, const float *slab, const char *path,
+                     const char *dtype, struct vl_err *e) VL_MUST_CHECK;
+
+/* XXH3-128 of the names, shapes and fp32 bytes of slab as 32 hex digits. */
+void vl_tensors_hash(const struct vl_model *m, const float *slab, char hex[33]);
+
+#endif

@@ -1,0 +1,50 @@
+/* version.h - directories of numbered versions: vNNNNNN/ and the link `current`.
+ *
+ * Train states and published rollout weights have the same frame: versions only grow, a directory is
+ * whole once it has its final name, and the link says which one is in force. The record inside is
+ * state.json (train state) or version.json (published weights). */
+#ifndef VL_VERSION_H
+#define VL_VERSION_H
+
+#include "libverl/model/model.h"
+
+#define VL_VERSION_NAME 24 /* bytes for "v000012" with NUL */
+
+/* Number in a version's name, or -1 when it is not one ("v" and six digits or more). */
+int64_t vl_version_number(const char *name);
+void vl_version_name(char name[VL_VERSION_NAME], int64_t number);
+
+/* The directory that `path` means, links resolved: itself when it has a config.json, else the
+ * version its link `current` points to. A link to a missing or damaged version is VL_E_DATA naming
+ * the newest usable one; nothing there is VL_E_NOINPUT. Caller frees *dir. */
+int vl_version_resolve(const char *path, char **dir, struct vl_err *e) VL_MUST_CHECK;
+
+/* What `current` points to, as a number; -1 when there is no link. A link that points to nothing
+ * usable is VL_E_DATA as above. */
+int vl_version_current(const char *dir, int64_t *number, struct vl_err *e) VL_MUST_CHECK;
+
+/* Whether dir/vN is there and its record can be read. */
+int vl_version_usable(const char *dir, int64_t number);
+
+/* Numbers of all versions in dir in rising order; *n of them (0 when dir is missing); caller frees. */
+int64_t *vl_version_list(const char *dir, int64_t *n);
+
+/* Takes version, hash and source hash of m->dir from its record into m; no record: no change. */
+int vl_version_read(struct vl_model *m, struct vl_err *e) VL_MUST_CHECK;
+
+/* The writer's lock: flock on dir/.lock until vl_version_unlock (or the end of the process). A held
+ * lock is VL_E_RETRY naming the process that holds it. */
+int vl_version_lock(const char *dir, int *fd, struct vl_err *e) VL_MUST_CHECK;
+void vl_version_unlock(int fd);
+
+/* Publishes the finished directory `aside` (its files fsynced) as dir/vN: fsync, files read-only,
+ * rename, parent fsync; then points `current` at it, unless `link` is 0. `stage` prefixes the stop
+ * points of kill tests: STAGE-written, STAGE-renamed, STAGE-linked. */
+int vl_version_publish(const char *dir, const char *aside, int64_t number, int link,
+                       const char *stage, struct vl_err *e) VL_MUST_CHECK;
+
+/* Removes all versions but the newest `keep` and those any link in dir points to, and directories
+ * that an interrupted writer left (.aside-*). Call it holding the lock. */
+int vl_version_prune(const char *dir, int64_t keep, struct vl_err *e) VL_MUST_CHECK;
+
+#endif
