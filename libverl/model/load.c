@@ -71,6 +71,7 @@ int vl_weight_files(struct vl_weight_files *f, const char *dir, const char *sing
                     struct vl_err *e)
 {
     char *index = vl_asprintf("%s/model.safetensors.index.json", dir);
+    int rc = 0;
 
     *f = (struct vl_weight_files){ 0 };
     if (single)
@@ -78,18 +79,18 @@ int vl_weight_files(struct vl_weight_files *f, const char *dir, const char *sing
     else if (vl_fs_exists(dir, "model.safetensors"))
         add_file(f, dir, "model.safetensors");
     else if (vl_fs_exists(index, NULL))
-        (void)!read_index(f, dir, index, e);
+        rc = read_index(f, dir, index, e);
     else if (vl_fs_exists(dir, "pytorch_model.bin"))
-        vl_fail(e, VL_E_DATA,
-                "%s: has pytorch_model.bin only, which is Python pickle; save it as "
-                "model.safetensors with save_pretrained(..., safe_serialization=True)",
-                dir);
+        rc = vl_fail(e, VL_E_DATA,
+                     "%s: has pytorch_model.bin only, which is Python pickle; save it as "
+                     "model.safetensors with save_pretrained(..., safe_serialization=True)",
+                     dir);
     else
-        vl_fail(e, VL_E_NOINPUT,
-                "%s: no weights here: expected model.safetensors or model.safetensors.index.json",
-                dir);
+        rc = vl_fail(
+            e, VL_E_NOINPUT,
+            "%s: no weights here: expected model.safetensors or model.safetensors.index.json", dir);
     free(index);
-    return e->code;
+    return rc;
 }
 
 void vl_weight_files_free(struct vl_weight_files *f)
@@ -265,33 +266,32 @@ static int load_file(const struct vl_model *m, float *slab, struct finder *f, co
                      float **head, struct tally *tally, struct vl_err *e)
 {
     struct vl_st st;
+    int rc = vl_st_open(&st, path, e);
 
-    if (vl_st_open(&st, path, e))
-        goto out;
-    for (size_t k = 0; k < st.n && !e->code; k++) {
+    for (size_t k = 0; !rc && k < st.n; k++) {
         const struct vl_st_tensor *t = &st.tensor[k];
         const char *tail = strstr(t->name, "rotary_emb.inv_freq");
         int64_t i = piece_of(f, t->name);
 
         if (i >= 0 && f->seen[i]) {
-            vl_fail(e, VL_E_DATA, "%s: tensor %s was already in another file or under another name",
-                    path, t->name);
+            rc = vl_fail(e, VL_E_DATA,
+                         "%s: tensor %s was already in another file or under another name", path,
+                         t->name);
         } else if (i >= 0) {
             f->seen[i] = 1;
             tally->bytes[t->dtype] += t->end - t->begin;
-            (void)!take(slab + f->piece[i].at, &f->piece[i], &st, t, e);
+            rc = take(slab + f->piece[i].at, &f->piece[i], &st, t, e);
         } else if (!strcmp(t->name, "lm_head.weight")) {
-            (void)!stray_head(m, head, &st, t, e);
+            rc = stray_head(m, head, &st, t, e);
         } else if (!tail || tail[19]) {
-            vl_fail(e, VL_E_DATA,
-                    "%s: tensor %s has no place in a %s model of %" PRId64
-                    " layers as config.json describes it",
-                    path, t->name, vl_config_class(&m->cfg), m->cfg.L);
+            rc = vl_fail(e, VL_E_DATA,
+                         "%s: tensor %s has no place in a %s model of %" PRId64
+                         " layers as config.json describes it",
+                         path, t->name, vl_config_class(&m->cfg), m->cfg.L);
         }
     }
-out:
     vl_st_close(&st);
-    return e->code;
+    return rc;
 }
 
 static int check_complete(const struct vl_model *m, const float *slab, const struct finder *f,
@@ -328,12 +328,13 @@ int vl_tensors_load(const struct vl_model *m, float *slab, const struct vl_weigh
     struct finder f;
     float *head = NULL;
     int64_t n;
+    int rc = 0;
 
     piece = vl_model_pieces(m, &n);
     finder_init(&f, piece, n);
-    for (size_t i = 0; i < files->n && !e->code; i++)
-        (void)!load_file(m, slab, &f, files->path[i], &head, &tally, e);
-    if (!e->code && !check_complete(m, slab, &f, files, head, e) && dtype)
+    for (size_t i = 0; i < files->n && !rc; i++)
+        rc = load_file(m, slab, &f, files->path[i], &head, &tally, e);
+    if (!rc && !check_complete(m, slab, &f, files, head, e) && dtype)
         *dtype = tally.bytes[VL_BF16] > tally.bytes[VL_F32]  ? "BF16"
                  : tally.bytes[VL_F16] > tally.bytes[VL_F32] ? "F16"
                                                              : "F32";

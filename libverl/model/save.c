@@ -122,6 +122,7 @@ static int write_shards(const struct vl_model *m, const struct vl_piece *p, int6
     struct vl_buf map = { 0 };
     int64_t first = 0, total = 0;
     char *path = NULL;
+    int rc = 0;
 
     for (int64_t i = 0; i < n; i++)
         total += p[i].n * (int64_t)size;
@@ -129,33 +130,33 @@ static int write_shards(const struct vl_model *m, const struct vl_piece *p, int6
                   "{\n  \"metadata\": {\n    \"total_size\": %" PRId64 "\n  },\n"
                   "  \"weight_map\": {",
                   total);
-    for (int64_t s = 1; first < n && !e->code; s++) {
+    for (int64_t s = 1; first < n && !rc; s++) {
         int64_t end = shard_end(p, n, first, max, size);
 
         path = vl_asprintf("%s/model-%05" PRId64 "-of-%05" PRId64 ".safetensors", dir, s, shards);
         for (int64_t i = first; i < end; i++)
             vl_buf_printf(&map, "%s\n    \"%s\": \"%s\"", i ? "," : "", p[i].name,
                           strrchr(path, '/') + 1);
-        (void)!vl_tensors_write(p + first, end - first, m->slab, path, dtype, e);
+        rc = vl_tensors_write(p + first, end - first, m->slab, path, dtype, e);
         free(path);
         first = end;
     }
     vl_buf_str(&map, "\n  }\n}\n");
     path = vl_asprintf("%s/model.safetensors.index.json", dir);
-    if (!e->code)
-        (void)!vl_fs_write(path, map.s, map.n, e);
+    if (!rc)
+        rc = vl_fs_write(path, map.s, map.n, e);
     free(path);
     vl_buf_free(&map);
-    return e->code;
+    return rc;
 }
 
 static int write_text(const char *dir, const char *name, const char *text, struct vl_err *e)
 {
     char *path = vl_asprintf("%s/%s", dir, name);
+    int rc = vl_fs_write(path, text, strlen(text), e);
 
-    (void)!vl_fs_write(path, text, strlen(text), e);
     free(path);
-    return e->code;
+    return rc;
 }
 
 int vl_model_save_configs(const struct vl_model *m, const char *dir, const char *dtype,
@@ -173,20 +174,22 @@ int vl_model_save_configs(const struct vl_model *m, const char *dir, const char 
         "chat_template.json",
     };
     char *text = vl_config_text(&m->cfg, dtype);
+    int rc;
 
-    if (!write_text(dir, "config.json", text, e) && m->generation_json)
-        (void)!write_text(dir, "generation_config.json", m->generation_json, e);
+    rc = write_text(dir, "config.json", text, e);
+    if (!rc && m->generation_json)
+        rc = write_text(dir, "generation_config.json", m->generation_json, e);
     free(text);
-    for (size_t i = 0; like && i < sizeof copied / sizeof *copied && !e->code; i++) {
+    for (size_t i = 0; like && i < sizeof copied / sizeof *copied && !rc; i++) {
         char *from = vl_asprintf("%s/%s", like, copied[i]);
         char *to = vl_asprintf("%s/%s", dir, copied[i]);
 
         if (vl_fs_exists(from, NULL))
-            (void)!vl_fs_copy(from, to, e);
+            rc = vl_fs_copy(from, to, e);
         free(from);
         free(to);
     }
-    return e->code;
+    return rc;
 }
 
 int vl_model_save(const struct vl_model *m, const char *dir, const char *dtype, int64_t max_shard,
@@ -195,16 +198,15 @@ int vl_model_save(const struct vl_model *m, const char *dir, const char *dtype, 
     int64_t n, shards = 0, max = max_shard > 0 ? max_shard : (int64_t)5000000000;
     struct vl_piece *p = vl_model_pieces(m, &n);
     char *path = vl_asprintf("%s/model.safetensors", dir);
+    int rc;
 
     for (int64_t i = 0; i < n; shards++)
         i = shard_end(p, n, i, max, dtype_size(dtype));
-    if (shards == 1)
-        (void)!vl_tensors_write(p, n, m->slab, path, dtype, e);
-    else
-        (void)!write_shards(m, p, n, max, shards, dir, dtype, e);
-    if (!e->code)
-        (void)!vl_model_save_configs(m, dir, dtype, like, e);
+    rc = shards == 1 ? vl_tensors_write(p, n, m->slab, path, dtype, e)
+                     : write_shards(m, p, n, max, shards, dir, dtype, e);
+    if (!rc)
+        rc = vl_model_save_configs(m, dir, dtype, like, e);
     free(path);
     free(p);
-    return e->code;
+    return rc;
 }
