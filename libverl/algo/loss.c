@@ -81,8 +81,7 @@ double vl_agg_weight(enum vl_agg agg, const struct vl_loss_norm *norm, int64_t v
     return 1 / (norm->factor > 0 ? norm->factor : norm->width);
 }
 
-/* 0, or NaN where verl divides 0 by 0: no valid token and only local counts. */
-static double empty_loss(enum vl_agg agg, const struct vl_loss_norm *norm)
+double vl_agg_empty(enum vl_agg agg, const struct vl_loss_norm *norm)
 {
     if (agg == VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM)
         return 0;
@@ -98,7 +97,7 @@ double vl_agg_loss(enum vl_agg agg, const struct vl_loss_rows *rows, const float
                    const struct vl_loss_norm *norm, float *dl)
 {
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
-    double loss = empty_loss(agg, &full);
+    double loss = vl_agg_empty(agg, &full);
 
     for (int64_t i = 0; i < rows->B; i++) {
         double w = vl_agg_weight(agg, &full, row_tokens(rows, i));
@@ -146,12 +145,17 @@ int vl_loss_sums_value(const struct vl_loss_sums *s, enum vl_metric m, double *v
     return 1;
 }
 
-/* Adds coef * reduce(x) to LOSS and reduce(x) to `metric`. */
-static void add_term(struct vl_loss_sums *s, enum vl_metric metric, double coef, double wx)
+static void add_term(struct vl_loss_sums *s, enum vl_metric metric, double wx)
 {
     s->num[metric] += wx;
     s->den[metric] = 1;
-    s->num[VL_M_LOSS] += coef * wx;
+}
+
+/* LOSS is set from the running totals, not added to: the terms of a token are not next to each
+ * other in time, so adding would make its last bits depend on the cut into micro-batches. */
+static void set_loss(struct vl_loss_sums *s, double total)
+{
+    s->num[VL_M_LOSS] = total;
     s->den[VL_M_LOSS] = 1;
 }
 
@@ -159,13 +163,13 @@ static void entropy_term(const struct vl_actor_opts *o, const struct vl_loss_row
                          const float *entropy, const struct vl_loss_norm *norm, float *dent,
                          struct vl_loss_sums *s)
 {
-    add_term(s, VL_M_ENTROPY, -o->entropy_coeff, empty_loss(o->pg.agg, norm));
+    add_term(s, VL_M_ENTROPY, vl_agg_empty(o->pg.agg, norm));
     for (int64_t i = 0; i < rows->B; i++) {
         double w = vl_agg_weight(o->pg.agg, norm, row_tokens(rows, i));
         for (int64_t j = rows->first[i]; j < rows->first[i + 1]; j++) {
             if (!rows->mask[j])
                 continue;
-            add_term(s, VL_M_ENTROPY, -o->entropy_coeff, w * entropy[j]);
+            add_term(s, VL_M_ENTROPY, w * entropy[j]);
             if (dent)
                 dent[j] = (float)(-o->entropy_coeff * w);
         }
@@ -178,14 +182,14 @@ static void kl_term(const struct vl_actor_opts *o, const struct vl_loss_rows *ro
 {
     struct vl_kl_type t = o->kl_loss_type;
 
-    add_term(s, VL_M_KL_LOSS, o->kl_loss_coef, empty_loss(o->pg.agg, norm));
+    add_term(s, VL_M_KL_LOSS, vl_agg_empty(o->pg.agg, norm));
     s->den[VL_M_KL_CLAMPED] = 1;
     for (int64_t i = 0; i < rows->B; i++) {
         double w = vl_agg_weight(o->pg.agg, norm, row_tokens(rows, i));
         for (int64_t j = rows->first[i]; j < rows->first[i + 1]; j++) {
             if (!rows->mask[j])
                 continue;
-            add_term(s, VL_M_KL_LOSS, o->kl_loss_coef, w * vl_kl(t, logp[j], ref[j]));
+            add_term(s, VL_M_KL_LOSS, w * vl_kl(t, logp[j], ref[j]));
             s->num[VL_M_KL_CLAMPED] += vl_kl_clamped(t, logp[j], ref[j]);
             dlogp[j] += (float)(o->kl_loss_coef * w * vl_kl_grad(t, logp[j], ref[j]));
         }
@@ -215,6 +219,9 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
         entropy_term(o, rows, entropy, &full, dent, s);
     if (o->use_kl_loss)
         kl_term(o, rows, in->logp, ref_logp, &full, dlogp, s);
+    set_loss(s, s->num[VL_M_PG_LOSS] -
+                    (o->entropy_coeff != 0 ? o->entropy_coeff * s->num[VL_M_ENTROPY] : 0) +
+                    (o->use_kl_loss ? o->kl_loss_coef * s->num[VL_M_KL_LOSS] : 0));
     return 0;
 }
 
@@ -224,7 +231,7 @@ void vl_value_loss(const struct vl_loss_rows *rows, const float *v, const float 
 {
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
 
-    add_term(s, VL_M_VF_LOSS, 1, empty_loss(agg, &full));
+    add_term(s, VL_M_VF_LOSS, vl_agg_empty(agg, &full));
     for (int64_t i = 0; i < rows->B; i++) {
         double w = vl_agg_weight(agg, &full, row_tokens(rows, i));
         for (int64_t j = rows->first[i]; j < rows->first[i + 1]; j++) {
@@ -234,7 +241,7 @@ void vl_value_loss(const struct vl_loss_rows *rows, const float *v, const float 
             double d = (double)v[j] - returns[j];
             double vc = vl_clip(v[j], old_v[j] - cliprange, old_v[j] + cliprange);
             double dc = vc - returns[j], l = fmax(d * d, dc * dc);
-            add_term(s, VL_M_VF_LOSS, 1, 0.5 * w * l);
+            add_term(s, VL_M_VF_LOSS, 0.5 * w * l);
             s->num[VL_M_VF_CLIPFRAC] += dc * dc > d * d;
             s->num[VL_M_VPRED_MEAN] += v[j];
             s->den[VL_M_VF_CLIPFRAC] += 1;
@@ -243,6 +250,7 @@ void vl_value_loss(const struct vl_loss_rows *rows, const float *v, const float 
                 dv[j] = (float)(w * d);
         }
     }
+    set_loss(s, s->num[VL_M_VF_LOSS]);
 }
 
 void vl_sft_loss(const struct vl_loss_rows *rows, const float *logp,
@@ -251,12 +259,13 @@ void vl_sft_loss(const struct vl_loss_rows *rows, const float *logp,
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
     double w = vl_agg_weight(VL_AGG_TOKEN_MEAN, &full, 0);
 
-    add_term(s, VL_M_SFT_LOSS, 1, empty_loss(VL_AGG_TOKEN_MEAN, &full));
+    add_term(s, VL_M_SFT_LOSS, vl_agg_empty(VL_AGG_TOKEN_MEAN, &full));
     for (int64_t j = 0; j < rows->first[rows->B]; j++) {
         dlogp[j] = 0;
         if (!rows->mask[j])
             continue;
-        add_term(s, VL_M_SFT_LOSS, 1, -w * logp[j]);
+        add_term(s, VL_M_SFT_LOSS, -w * logp[j]);
         dlogp[j] = (float)-w;
     }
+    set_loss(s, s->num[VL_M_SFT_LOSS]);
 }

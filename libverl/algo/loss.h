@@ -71,6 +71,10 @@ double vl_agg_weight(enum vl_agg agg, const struct vl_loss_norm *norm, int64_t v
 struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm,
                                        const struct vl_loss_rows *rows);
 
+/* What a sum over no valid token starts from: 0, or NaN where verl divides 0 by 0 (the mode's count
+ * in the complete norm is 0). */
+double vl_agg_empty(enum vl_agg agg, const struct vl_loss_norm *norm);
+
 /* Loss of a per-token array l, and the weights as gradient (may be NULL). All masked: NaN in the
  * first three modes with local counts, as verl; callers check norm.tokens first. */
 double vl_agg_loss(enum vl_agg agg, const struct vl_loss_rows *rows, const float *l,
@@ -79,7 +83,7 @@ double vl_agg_loss(enum vl_agg agg, const struct vl_loss_rows *rows, const float
 /* ---- Metrics ---- */
 
 enum vl_metric {
-    VL_M_LOSS,              /* sum: everything below that is in the gradient */
+    VL_M_LOSS,              /* sum: what the gradient is of, set from the terms below */
     VL_M_PG_LOSS,           /* sum */
     VL_M_KL_LOSS,           /* sum, before kl_loss_coef */
     VL_M_ENTROPY,           /* sum: entropy reduced like the loss */
@@ -149,7 +153,7 @@ int vl_pg_depends_on_cut(const struct vl_pg_loss *p);
 int vl_pg_check(const struct vl_pg_loss *p, const struct vl_pg_opts *o,
                 struct vl_err *e) VL_MUST_CHECK;
 
-/* Adds the loss to PG_LOSS and LOSS of *s, the metrics to *s, and d loss / d logp to dlogp (a
+/* Adds the loss to PG_LOSS of *s, the metrics to *s, and d loss / d logp to dlogp (a
  * masked token gets nothing added). norm may hold zero counts (see above). */
 int vl_pg_loss(const struct vl_pg_loss *p, const struct vl_pg_in *in, const struct vl_pg_opts *o,
                const struct vl_loss_norm *norm, float *dlogp, struct vl_loss_sums *s,

@@ -433,24 +433,15 @@ int vl_pg_check(const struct vl_pg_loss *p, const struct vl_pg_opts *o, struct v
     return 0;
 }
 
-static double nothing_valid(enum vl_agg agg, const struct vl_loss_norm *norm)
-{
-    if (agg == VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM)
-        return 0;
-    return (agg == VL_AGG_TOKEN_MEAN ? norm->tokens : norm->seqs) == 0 ? NAN : 0;
-}
-
 static void reduce(const struct vl_pg_loss *p, const struct work *w, float *dlogp)
 {
     const struct vl_loss_rows *rows = &w->in->rows;
     enum vl_agg agg = p->agg >= 0 ? (enum vl_agg)p->agg : w->o->agg;
-    double *loss = &w->s->num[VL_M_PG_LOSS], *all = &w->s->num[VL_M_LOSS];
+    double *loss = &w->s->num[VL_M_PG_LOSS];
 
-    w->s->den[VL_M_PG_LOSS] = w->s->den[VL_M_LOSS] = 1;
-    if (!p->own) {
-        *loss += nothing_valid(agg, w->norm);
-        *all += nothing_valid(agg, w->norm);
-    }
+    w->s->den[VL_M_PG_LOSS] = 1;
+    if (!p->own)
+        *loss += vl_agg_empty(agg, w->norm);
     for (int64_t i = 0; i < rows->B; i++) {
         int64_t n =
             vl_masked_count(rows->mask + rows->first[i], rows->first[i + 1] - rows->first[i]);
@@ -460,7 +451,6 @@ static void reduce(const struct vl_pg_loss *p, const struct work *w, float *dlog
                 continue;
             double k = omega * (w->in->is_weights && !p->own ? w->in->is_weights[j] : 1);
             *loss += k * w->l[j];
-            *all += k * w->l[j];
             dlogp[j] += (float)(k * w->g[j]);
         }
     }
