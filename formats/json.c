@@ -592,16 +592,8 @@ void vl_json_put_f32(struct vl_buf *b, float x)
 
 void vl_json_put_f64(struct vl_buf *b, double x)
 {
-    char s[40];
-
-    if (put_nonfinite(b, x))
-        return;
-    for (int digits10 = 15; digits10 <= 17; digits10++) {
-        snprintf(s, sizeof s, "%.*g", digits10, x);
-        if (strtod(s, NULL) == x)
-            break;
-    }
-    vl_buf_str(b, s);
+    if (!put_nonfinite(b, x))
+        vl_buf_real(b, x);
 }
 
 void vl_json_put_i64(struct vl_buf *b, int64_t x)

@@ -118,6 +118,18 @@ void vl_buf_printf(struct vl_buf *b, const char *fmt, ...)
     b->n += (size_t)n;
 }
 
+void vl_buf_real(struct vl_buf *b, double x)
+{
+    char s[40];
+
+    for (int n = 15; n <= 17; n++) {
+        snprintf(s, sizeof s, "%.*g", n, x);
+        if (strtod(s, NULL) == x)
+            break;
+    }
+    vl_buf_str(b, s);
+}
+
 void vl_buf_reset(struct vl_buf *b)
 {
     b->n = 0;

@@ -29,6 +29,7 @@ void vl_buf_add(struct vl_buf *b, const void *p, size_t n);
 void vl_buf_str(struct vl_buf *b, const char *s);
 void vl_buf_ch(struct vl_buf *b, char c);
 void vl_buf_printf(struct vl_buf *b, const char *fmt, ...) VL_PRINTF(2, 3);
+void vl_buf_real(struct vl_buf *b, double x); /* finite: shortest of %.15g..%.17g that reads back */
 void vl_buf_reserve(struct vl_buf *b, size_t more); /* room for `more` bytes and the NUL */
 void vl_buf_reset(struct vl_buf *b);                /* n = 0, memory kept */
 void vl_buf_free(struct vl_buf *b);

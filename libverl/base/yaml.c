@@ -4,12 +4,11 @@
  * stand for gigabytes) and forgets which of two equal keys came first. */
 #include "libverl/base/yaml.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "libverl/base/fs.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <yaml.h>
 
 #define DEPTH_MAX 64
@@ -60,6 +59,18 @@ void vl_yaml_push(struct vl_yaml *list, struct vl_yaml *item)
     list->item[list->n++] = item;
 }
 
+void vl_yaml_member(struct vl_yaml *map, const char *key, struct vl_yaml *item)
+{
+    map->key = vl_realloc(map->key, (map->n + 1) * sizeof *map->key);
+    map->key[map->n] = vl_strdup(key);
+    vl_yaml_push(map, item);
+}
+
+struct vl_yaml *vl_yaml_new(enum vl_yaml_kind kind)
+{
+    return node(kind, 0);
+}
+
 struct vl_yaml *vl_yaml_copy(const struct vl_yaml *y)
 {
     struct vl_yaml *c = node(y->kind, y->line);
@@ -67,11 +78,10 @@ struct vl_yaml *vl_yaml_copy(const struct vl_yaml *y)
     c->text = vl_strdup(y->text);
     c->quoted = y->quoted;
     for (size_t i = 0; i < y->n; i++) {
-        if (y->key) {
-            c->key = vl_realloc(c->key, (i + 1) * sizeof *c->key);
-            c->key[i] = vl_strdup(y->key[i]);
-        }
-        vl_yaml_push(c, vl_yaml_copy(y->item[i]));
+        if (y->key)
+            vl_yaml_member(c, y->key[i], vl_yaml_copy(y->item[i]));
+        else
+            vl_yaml_push(c, vl_yaml_copy(y->item[i]));
     }
     return c;
 }
@@ -252,26 +262,10 @@ int vl_yaml_parse(struct vl_yaml **out, const char *text, size_t len, const char
 int vl_yaml_read(struct vl_yaml **out, const char *path, struct vl_err *e)
 {
     struct vl_buf b = { 0 };
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
-    ssize_t k = 1;
+    int rc = vl_fs_read(path, FILE_MAX, &b, e);
 
-    if (fd < 0)
-        return vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot read the config file", path);
-    while (k > 0 && !rc) {
-        vl_buf_reserve(&b, 65536);
-        k = read(fd, b.s + b.n, 65536);
-        if (k < 0 && errno == EINTR)
-            k = 1;
-        else if (k < 0)
-            rc = vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot read the config file", path);
-        else
-            b.n += (size_t)k;
-        if (b.n > FILE_MAX)
-            rc = vl_fail(e, VL_E_USAGE, "%s: larger than 16 MB, not a config file", path);
-    }
-    close(fd);
     if (!rc)
-        rc = vl_yaml_parse(out, b.s, b.n, path, e);
+        rc = vl_yaml_parse(out, b.s ? b.s : "", b.n, path, e);
     vl_buf_free(&b);
     return rc;
 }
@@ -342,4 +336,23 @@ void vl_yaml_put(struct vl_buf *b, const struct vl_yaml *y)
         vl_yaml_put(b, y->item[i]);
     }
     vl_buf_ch(b, y->kind == VL_YAML_MAP ? '}' : ']');
+}
+
+void vl_yaml_put_block(struct vl_buf *b, const struct vl_yaml *map, int indent)
+{
+    for (size_t i = 0; i < map->n; i++) {
+        const struct vl_yaml *v = map->item[i];
+
+        vl_buf_printf(b, "%*s", 2 * indent, "");
+        vl_yaml_put_str(b, map->key[i]);
+        vl_buf_ch(b, ':');
+        if (v->kind == VL_YAML_MAP && v->n) {
+            vl_buf_ch(b, '\n');
+            vl_yaml_put_block(b, v, indent + 1);
+        } else {
+            vl_buf_ch(b, ' ');
+            vl_yaml_put(b, v);
+            vl_buf_ch(b, '\n');
+        }
+    }
 }

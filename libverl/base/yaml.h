@@ -27,10 +27,14 @@ void vl_yaml_free(struct vl_yaml *y);
 
 struct vl_yaml *vl_yaml_scalar(const char *text, int quoted); /* caller frees */
 struct vl_yaml *vl_yaml_copy(const struct vl_yaml *y);
-void vl_yaml_push(struct vl_yaml *list, struct vl_yaml *item); /* takes item */
-int vl_yaml_null(const struct vl_yaml *y); /* plain null, Null, NULL, ~ or nothing */
+void vl_yaml_push(struct vl_yaml *list, struct vl_yaml *item);                   /* takes item */
+void vl_yaml_member(struct vl_yaml *map, const char *key, struct vl_yaml *item); /* takes item */
+struct vl_yaml *vl_yaml_new(enum vl_yaml_kind kind); /* an empty list or map; caller frees */
+int vl_yaml_null(const struct vl_yaml *y);           /* plain null, Null, NULL, ~ or nothing */
 /* Appends y in flow form on one line; reading it back gives the same tree. */
 void vl_yaml_put(struct vl_buf *b, const struct vl_yaml *y);
+/* Appends a map in block form, two blanks a level; maps inside it too, lists in flow form. */
+void vl_yaml_put_block(struct vl_buf *b, const struct vl_yaml *map, int indent);
 /* Appends a string as a YAML scalar: plain where that reads back as this string, else quoted. */
 void vl_yaml_put_str(struct vl_buf *b, const char *s);
 
