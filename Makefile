@@ -73,6 +73,9 @@ $(BUILD)/kernels/cpu/%_avx2.o: KFLAGS := -mavx2 -mfma
 $(BUILD)/kernels/cpu/%_avx512.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
 $(BUILD)/kernels/cpu/%_avx512bf16.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
 $(BUILD)/libverl/comm/%.o: KFLAGS := $(MPI_CFLAGS)
+$(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RULES) $(OPT) $(CFLAGS))"' \
+    -DVL_MPI_VERSION='"$(if $(filter 1,$(MPI)),mpich $(shell pkg-config --modversion mpich),no)"' \
+    -DVL_JQ_VERSION='"$(patsubst jq-%,%,$(shell jq --version 2>/dev/null))"'
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

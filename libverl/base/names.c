@@ -97,26 +97,29 @@ static void collect(const struct vl_names *n, const char *given, const char *sub
     }
 }
 
-/* A key below an open map, full or shortened: the open map's full name plus the rest. */
-static char *open_member(const struct vl_names *n, const char *given)
+/* A key below an open map, full or shortened: *made = the open map's full name plus the rest, NULL
+ * when no leading part names an open map. */
+static int open_member(const struct vl_names *n, const char *given, const char *where, char **made,
+                       struct vl_err *e)
 {
-    struct vl_err ignored = { 0 };
-    char *head = vl_strdup(given), *full = NULL, *dot, *made = NULL;
+    char *head = vl_strdup(given), *full = NULL, *dot;
+    int rc = 0;
 
-    while (!made && (dot = strrchr(head, '.'))) {
+    *made = NULL;
+    while (!*made && !rc && (dot = strrchr(head, '.'))) {
         struct hits h = { 0 };
         *dot = 0;
         collect(n, head, NULL, &h);
         vl_buf_free(&h.list);
-        if (h.n && !vl_key_resolve(n, head, 1, "", &full, &ignored)) {
-            if (vl_key_open(full))
-                made = vl_asprintf("%s%s", full, given + strlen(head));
-            free(full);
-        }
-        ignored.code = 0;
+        if (!h.n || !vl_key_open(h.first))
+            continue;
+        rc = vl_key_resolve(n, head, 1, where, &full, e);
+        if (!rc && vl_key_open(full))
+            *made = vl_asprintf("%s%s", full, given + strlen(head));
+        free(full);
     }
     free(head);
-    return made;
+    return rc;
 }
 
 size_t vl_edits(const char *a, const char *b)
@@ -173,9 +176,9 @@ static void nearest(const struct vl_names *n, const char *given, struct vl_buf *
     while ((k = walk_next(&w))) {
         size_t d = vl_edits(given, tail(k, segments)), last = vl_edits(tail(given, 1), tail(k, 1)),
                i;
-        if (last + 1 < d) /* the right word in a wrong section */
-            d = last + 1;
-        if (d > 1 + strlen(given) / 4 && d > 2)
+        if (last + 1 < d && (last < 2 || last <= strlen(tail(given, 1)) / 4))
+            d = last + 1; /* the right word in a wrong section */
+        else if (d > 2 && d > strlen(given) / 4)
             continue;
         if (found == 3 && d >= cost[2])
             continue;
@@ -230,7 +233,7 @@ int vl_key_resolve(const struct vl_names *n, const char *given, int file, const 
         *full = vl_strdup(got);
     else if (h.n)
         rc = ambiguous(given, where, &h, e);
-    else if (!(*full = open_member(n, given)))
+    else if (!(rc = open_member(n, given, where, full, e)) && !*full)
         rc = unknown(n, given, where, e);
     vl_buf_free(&h.list);
     return rc;

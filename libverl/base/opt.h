@@ -11,11 +11,12 @@
 
 enum vl_opt_type {
     VL_T_END,
-    VL_T_BOOL, /* int; --name, --no-name, key=true|false */
-    VL_T_I64,  /* int64_t */
-    VL_T_F64,  /* double */
-    VL_T_STR,  /* const char *; memory lives until vl_opts_free */
-    VL_T_LIST, /* struct vl_strs: repeatable, or a YAML list */
+    VL_T_BOOL,  /* int; --name, --no-name, key=true|false */
+    VL_T_I64,   /* int64_t */
+    VL_T_F64,   /* double */
+    VL_T_STR,   /* const char *; memory lives until vl_opts_free */
+    VL_T_LIST,  /* struct vl_strs: repeatable, or a YAML list */
+    VL_T_GROUP, /* no option: `help` is a heading of --help for the rows after it */
 };
 
 struct vl_strs {
@@ -43,6 +44,19 @@ struct vl_opt {
     unsigned flags;
 };
 
+/* Common options a program can leave out (they are then unknown to it). */
+enum {
+    VL_NO_INPUT = 1,
+    VL_NO_OUTPUT = 2,
+    VL_NO_MODEL = 4,
+    VL_NO_STATE = 8,
+    VL_NO_DELTA = 16,
+    VL_NO_DEVICE = 32,
+    VL_NO_SEED = 64,
+    VL_NO_THREADS = 128,
+    VL_NO_LEVEL = 256,
+};
+
 struct vl_program {
     const char *name;    /* "verl-rollout" */
     const char *summary; /* one line */
@@ -50,7 +64,8 @@ struct vl_program {
     const char *subtree; /* own config subtree for key suffixes, "actor_rollout_ref.rollout" */
     const char *details; /* further help text (columns read and written, examples) or NULL */
     const struct vl_opt *opts; /* ends with type VL_T_END; common options are added by vl_parse */
-    int takes_operands;        /* operands that hold no '=' are allowed */
+    int takes_operands;        /* operands that hold no '=' are allowed; all after -- */
+    unsigned omit;             /* VL_NO_*: common options that mean nothing here */
 };
 
 /* Options every program has. */
@@ -61,21 +76,30 @@ struct vl_common {
     const char *state;     /* -s or NULL */
     struct vl_strs config; /* -c FILE.yaml */
     const char *device;    /* --device auto|cpu|cuda[:n] */
-    int64_t seed;          /* --seed */
-    int64_t threads;       /* --threads, 0 = automatic; never in provenance */
+    int64_t seed;          /* --seed, default 1; see vl_stage_seed for the rule with meta_info */
+    int64_t threads;       /* --threads, 0 = automatic; vl_main sets the number; no provenance */
     int delta, quiet, verbose;
     struct vl_strs operands;
+    int64_t level; /* --level of zstd */
 };
 
 struct vl_parsed; /* what was given: kept for --print-config and provenance */
 
-/* Parses argv over the YAML files over the defaults. 0 = go on; *done = 1 when --help, --version
+/* Parses argv over the YAML files over the defaults. *common is set up here; an option's own variable
+ * must hold its default. A program row with the name, letter or variable of a common option replaces
+ * that one. 0 = go on; *done = 1 when --help, --version
  * or --print-config was answered on stdout (exit with the returned status). Errors are VL_E_USAGE
  * lines that name the option or key and the nearest known ones. */
 int vl_parse(const struct vl_program *p, struct vl_common *common, int argc, char **argv,
              struct vl_parsed **out, int *done, struct vl_err *e) VL_MUST_CHECK;
 void vl_parsed_free(struct vl_parsed *p);
-/* JSON object text of the options that are flagged VL_F_PROV, full keys, effective values. */
+/* Number of keys given that this program does not read; *named gets those of the command line,
+ * separated by ", " (NULL when none; owned by p). */
+size_t vl_parsed_ignored(const struct vl_parsed *p, const char **named);
+/* How the user can give this option: "--temperature or actor_rollout_ref.rollout.temperature=". NULL
+ * when `dst` is no option's variable; owned by p. */
+const char *vl_parsed_how(const struct vl_parsed *p, const void *dst);
+/* (libverl/run/prov.c) JSON object text of the options that are flagged VL_F_PROV, full keys, effective values. */
 char *vl_parsed_provenance(const struct vl_parsed *p);
 /* Whether the user set this option (any way). `dst` is the option's variable. */
 int vl_parsed_given(const struct vl_parsed *p, const void *dst);

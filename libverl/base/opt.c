@@ -1,0 +1,520 @@
+/* opt.c - one pass over argv into the configuration, then every option from it. See opt.h.
+ *
+ * Long options and key=value words land in one place under full keys, so "the later wins" holds
+ * between them, and --print-config, provenance and references cannot tell how a value was given. */
+#include "libverl/base/opt_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cli {
+    struct vl_parsed *p;
+    struct vl_common *c;
+    int argc;
+    char **argv;
+    int i;               /* next argument */
+    int config, ignored; /* --print-config asked for */
+    int *done;
+    struct vl_strs words; /* owned: "key=value", or slot and value of an option, in order */
+    struct vl_err *e;
+};
+
+const char *vl_opt_slot(const struct vl_opt *o, char name[80])
+{
+    if (o->key)
+        return o->key;
+    snprintf(name, 80, "--%s", o->name);
+    return name;
+}
+
+/* ---- the table ---- */
+
+static void common_rows(const struct vl_program *p, struct vl_common *c, struct vl_opt *rows)
+{
+    const struct {
+        struct vl_opt o;
+        unsigned bit;
+    } all[] = {
+        { { VL_T_LIST, 'i', "input", NULL, NULL, &c->input, "FILE",
+            "batch to read, repeatable: columns are united; - is standard input", 0, 0, NULL, 0 },
+          VL_NO_INPUT },
+        { { VL_T_STR, 'o', "output", NULL, NULL, &c->output, "FILE",
+            "batch to write; - is standard output", 0, 0, NULL, 0 },
+          VL_NO_OUTPUT },
+        { { VL_T_STR, 'm', "model", NULL, NULL, &c->model, "DIR",
+            "model: a Hugging Face directory, a published version or a train state", 0, 0, NULL,
+            0 },
+          VL_NO_MODEL },
+        { { VL_T_STR, 's', "state", NULL, NULL, &c->state, "DIR", "train state", 0, 0, NULL, 0 },
+          VL_NO_STATE },
+        { { VL_T_LIST, 'c', "config", NULL, NULL, &c->config, "FILE",
+            "YAML file under verl's keys, repeatable: later ones win", 0, 0, NULL, 0 },
+          0 },
+        { { VL_T_BOOL, 0, "delta", NULL, NULL, &c->delta, NULL,
+            "write only new columns, uid, sample and new meta_info", 0, 0, NULL, 0 },
+          VL_NO_DELTA },
+        { { VL_T_STR, 0, "device", NULL, NULL, &c->device, "DEVICE", "auto, cpu, cuda or cuda:N", 0,
+            0, NULL, 0 },
+          VL_NO_DEVICE },
+        { { VL_T_I64, 0, "seed", NULL, NULL, &c->seed, "N",
+            "seed of all random numbers; not given: the batch's own, if it has one", 0,
+            9007199254740991.0, NULL, 0 },
+          VL_NO_SEED },
+        { { VL_T_I64, 0, "threads", NULL, NULL, &c->threads, "N",
+            "threads of this process; 0: processors of this machine / ranks on it", 0, 4096, NULL,
+            0 },
+          VL_NO_THREADS },
+        { { VL_T_I64, 0, "level", NULL, NULL, &c->level, "N", "zstd level of the output", 1, 19,
+            NULL, 0 },
+          VL_NO_LEVEL },
+        { { VL_T_BOOL, 'q', "quiet", NULL, NULL, &c->quiet, NULL, "print warnings and errors only",
+            0, 0, NULL, 0 },
+          0 },
+        { { VL_T_BOOL, 'v', "verbose", NULL, NULL, &c->verbose, NULL, "print more", 0, 0, NULL, 0 },
+          0 },
+    };
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct vl_opt o = all[i].o;
+        int skip = !!(p->omit & all[i].bit);
+
+        for (const struct vl_opt *own = p->opts; own && own->type != VL_T_END; own++) {
+            skip |= own->dst == o.dst || (own->name && !strcmp(own->name, o.name));
+            if (own->letter && own->letter == o.letter)
+                o.letter = 0;
+        }
+        if (!skip)
+            rows[n++] = o;
+    }
+}
+
+static struct vl_parsed *table(const struct vl_program *prog, struct vl_common *c)
+{
+    struct vl_parsed *p = vl_alloc(sizeof *p);
+    size_t n = 0, keys = 0;
+
+    *c = (struct vl_common){ .output = "-", .device = "auto", .seed = 1, .level = 1 };
+    while (prog->opts && prog->opts[n].type != VL_T_END)
+        n++;
+    p->program = prog;
+    p->nown = n;
+    p->opt = vl_alloc((n + 20) * sizeof *p->opt);
+    if (n)
+        memcpy(p->opt, prog->opts, n * sizeof *p->opt);
+    common_rows(prog, c, p->opt + n);
+    while (p->opt[p->nopt].type != VL_T_END)
+        p->nopt++;
+    p->given = vl_alloc(p->nopt * sizeof *p->given);
+    p->how = vl_alloc(p->nopt * sizeof *p->how);
+    p->own_keys = vl_alloc((p->nopt + 1) * sizeof *p->own_keys);
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].key)
+            p->own_keys[keys++] = p->opt[i].key;
+    p->names = (struct vl_names){ prog->subtree, p->own_keys };
+    return p;
+}
+
+void vl_parsed_free(struct vl_parsed *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->nmemory; i++)
+        free(p->memory[i]);
+    for (size_t i = 0; i < p->nopt; i++)
+        free(p->how[i]);
+    free(p->memory);
+    free(p->how);
+    free(p->given);
+    free(p->own_keys);
+    free(p->opt);
+    free(p->ignored);
+    vl_conf_free(&p->conf);
+    free(p);
+}
+
+/* ---- argv ---- */
+
+static void push(struct vl_strs *l, const char *s)
+{
+    l->s = vl_realloc(l->s, (l->n + 1) * sizeof *l->s);
+    l->s[l->n++] = s;
+}
+
+/* Kept until the config files are read, since the command line comes after them. */
+static void remember(struct cli *a, const struct vl_opt *o, const char *value)
+{
+    push(&a->words, vl_asprintf("%zu", (size_t)(o - a->p->opt)));
+    push(&a->words, vl_strdup(value));
+}
+
+static const struct vl_opt *by_name(const struct vl_parsed *p, const char *name, size_t n)
+{
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].name && strlen(p->opt[i].name) == n && !strncmp(p->opt[i].name, name, n))
+            return &p->opt[i];
+    return NULL;
+}
+
+static int unknown_option(struct cli *a, const char *name)
+{
+    static const char *const always[] = { "help", "version", "print-config" };
+    const struct vl_parsed *p = a->p;
+    const char *best = NULL;
+    size_t least = 3 + strlen(name) / 4;
+    struct vl_err quiet = { 0 };
+    char *full = NULL;
+    int rc;
+
+    for (size_t i = 0; i < p->nopt + 3; i++) {
+        const char *have = i < 3 ? always[i] : p->opt[i - 3].name;
+        size_t d = have ? vl_edits(name, have) : 1000;
+        if (d < least)
+            least = d, best = have;
+    }
+    if (best)
+        return vl_fail(a->e, VL_E_USAGE,
+                       "unknown option --%s, the nearest is --%s (--help lists all)", name, best);
+    if (vl_key_resolve(&p->names, name, 0, "", &full, &quiet) == 0)
+        rc = vl_fail(a->e, VL_E_USAGE, "unknown option --%s; the config key is given as %s=VALUE",
+                     name, full);
+    else
+        rc = vl_fail(a->e, VL_E_USAGE, "unknown option --%s (--help lists all)", name);
+    free(full);
+    return rc;
+}
+
+/* --help, --version, --print-config[=ignored]: 1 when it was one. */
+static int answer(struct cli *a, const char *arg)
+{
+    if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+        vl_print_help(a->p);
+        *a->done = 1;
+    } else if (!strcmp(arg, "--version")) {
+        vl_print_version(a->p->program->name);
+        *a->done = 1;
+    } else if (!strcmp(arg, "--print-config")) {
+        a->config = 1;
+    } else if (!strcmp(arg, "--print-config=ignored")) {
+        a->ignored = 1;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static int need_value(struct cli *a, const struct vl_opt *o, const char *shown, const char **value)
+{
+    if (a->i < a->argc) {
+        *value = a->argv[a->i++];
+        return 0;
+    }
+    return vl_fail(a->e, VL_E_USAGE, "option %s needs a value: %s %s", shown, shown,
+                   o->arg ? o->arg : "VALUE");
+}
+
+static int long_option(struct cli *a, const char *arg)
+{
+    const char *name = arg + 2, *value = strchr(name, '=');
+    size_t n = value ? (size_t)(value++ - name) : strlen(name);
+    const struct vl_opt *o = by_name(a->p, name, n);
+    char *shown;
+    int rc = 0;
+
+    if (!o && !value && n > 3 && !strncmp(name, "no-", 3)) {
+        o = by_name(a->p, name + 3, n - 3);
+        if (o && o->type == VL_T_BOOL) {
+            remember(a, o, "false");
+            return 0;
+        }
+        o = NULL;
+    }
+    shown = vl_strndup(name, n);
+    if (!o) {
+        rc = unknown_option(a, shown);
+    } else if (o->type == VL_T_BOOL && !value) {
+        value = "true";
+    } else if (!value) {
+        free(shown);
+        shown = vl_strndup(arg, n + 2);
+        rc = need_value(a, o, shown, &value);
+    }
+    free(shown);
+    if (!rc)
+        remember(a, o, value);
+    return rc;
+}
+
+/* -x, -xVALUE, -x VALUE; flags may be joined: -qv. */
+static int short_options(struct cli *a, const char *arg)
+{
+    for (const char *s = arg + 1; *s; s++) {
+        const struct vl_opt *o = NULL;
+        char shown[3] = { '-', *s, 0 };
+        const char *value = s + 1;
+
+        for (size_t i = 0; i < a->p->nopt; i++)
+            if (a->p->opt[i].letter == *s)
+                o = &a->p->opt[i];
+        if (!o)
+            return vl_fail(a->e, VL_E_USAGE, "unknown option %s in '%s' (--help lists all)", shown,
+                           arg);
+        if (o->type == VL_T_BOOL) {
+            remember(a, o, "true");
+            continue;
+        }
+        if (!*value && need_value(a, o, shown, &value))
+            return a->e->code;
+        remember(a, o, value);
+        return 0;
+    }
+    return 0;
+}
+
+static int operand(struct cli *a, const char *arg)
+{
+    if (!a->p->program->takes_operands)
+        return vl_fail(a->e, VL_E_USAGE,
+                       "unexpected argument '%s': %s takes options and key=value only (files are "
+                       "given with -i)",
+                       arg, a->p->program->name);
+    push(&a->c->operands, arg);
+    return 0;
+}
+
+static int scan(struct cli *a)
+{
+    int only_operands = 0, rc = 0;
+
+    while (a->i < a->argc && !rc && !*a->done) {
+        const char *arg = a->argv[a->i++];
+
+        if (only_operands || !strcmp(arg, "-"))
+            rc = operand(a, arg);
+        else if (!strcmp(arg, "--"))
+            only_operands = 1;
+        else if (answer(a, arg))
+            continue;
+        else if (!strncmp(arg, "--", 2))
+            rc = long_option(a, arg);
+        else if (*arg == '-')
+            rc = short_options(a, arg);
+        else if (vl_conf_is_word(arg)) {
+            push(&a->words, vl_strdup(""));
+            push(&a->words, vl_strdup(arg));
+        } else
+            rc = operand(a, arg);
+    }
+    return rc;
+}
+
+/* ---- sources in order ---- */
+
+static void apply_option(struct vl_parsed *p, const struct vl_opt *o, const char *value)
+{
+    char name[80], source[80];
+    const char *slot = vl_opt_slot(o, name);
+    struct vl_conf_entry *e = vl_conf_get(&p->conf, slot);
+    int null = (o->flags & VL_F_NULLABLE) && !strcmp(value, "null");
+    struct vl_yaml *item = vl_yaml_scalar(value,
+                                          !null && (o->type == VL_T_STR || o->type == VL_T_LIST)),
+                   *list;
+
+    snprintf(source, sizeof source, "--%s", o->name);
+    if (o->type != VL_T_LIST) {
+        vl_conf_set(&p->conf, slot, item, source)->literal = 1;
+    } else if (e && e->listed) {
+        vl_yaml_push(e->value, item);
+    } else {
+        list = vl_yaml_new(VL_YAML_LIST);
+        vl_yaml_push(list, item);
+        e = vl_conf_set(&p->conf, slot, list, source);
+        e->literal = e->listed = 1;
+    }
+}
+
+/* Config files first, then the words and options of the command line. */
+static int apply(struct cli *a)
+{
+    struct vl_parsed *p = a->p;
+    int rc = 0;
+
+    for (size_t i = 0; i < a->words.n && !rc; i += 2)
+        if (*a->words.s[i] && p->opt[atoi(a->words.s[i])].dst == &a->c->config)
+            rc = vl_conf_file(&p->conf, &p->names, a->words.s[i + 1], a->e);
+    for (size_t i = 0; i < a->words.n && !rc; i += 2) {
+        if (*a->words.s[i])
+            apply_option(p, &p->opt[atoi(a->words.s[i])], a->words.s[i + 1]);
+        else
+            rc = vl_conf_word(&p->conf, &p->names, a->words.s[i + 1], a->e);
+    }
+    return rc;
+}
+
+/* ---- values ---- */
+
+static const struct vl_opt *by_key(const struct vl_parsed *p, const char *full)
+{
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].key && !strcmp(p->opt[i].key, full))
+            return &p->opt[i];
+    return NULL;
+}
+
+static const char *fallback_of(void *user, const char *full)
+{
+    const struct vl_opt *o = by_key(user, full);
+    const struct vl_key *k = vl_key_find(full);
+
+    return o && o->fallback ? o->fallback : k ? k->fallback : NULL;
+}
+
+/* The text of a key's default: this program's own, else verl's, else that of its fallback. */
+static char *default_text(void *user, const char *full)
+{
+    for (int i = 0; full && i < 32; i++, full = fallback_of(user, full)) {
+        const struct vl_opt *o = by_key(user, full);
+        const struct vl_key *k = vl_key_find(full);
+        struct vl_yaml *y = o ? vl_opt_yaml(o) : NULL;
+        struct vl_buf b = { 0 };
+
+        if (y) {
+            vl_yaml_put(&b, y);
+            vl_yaml_free(y);
+            return vl_buf_detach(&b);
+        }
+        if (k && k->value)
+            return vl_strdup(k->value);
+    }
+    return NULL;
+}
+
+static int set_values(struct vl_parsed *p, struct vl_err *e)
+{
+    const struct vl_conf_default d = { default_text, fallback_of, p };
+    int rc = 0;
+
+    for (size_t i = 0; i < p->nopt && !rc; i++) {
+        const struct vl_opt *o = &p->opt[i];
+        const char *source = NULL;
+        struct vl_yaml *v;
+        char name[80], where[600];
+
+        if (o->type == VL_T_GROUP)
+            continue;
+        rc = vl_conf_value(&p->conf, &p->names, &d, vl_opt_slot(o, name), &v, &source, e);
+        if (rc || !v)
+            continue;
+        p->given[i] = 1;
+        if (!o->key)
+            snprintf(where, sizeof where, "--%s", o->name);
+        else if (!strncmp(source, "--", 2))
+            snprintf(where, sizeof where, "%s (%s)", source, o->key);
+        else
+            snprintf(where, sizeof where, "%s: %s", source, o->key);
+        rc = vl_opt_convert(p, o, v, where, e);
+        vl_yaml_free(v);
+    }
+    return rc;
+}
+
+static int check_required(const struct vl_parsed *p, struct vl_err *e)
+{
+    for (size_t i = 0; i < p->nopt; i++) {
+        const struct vl_opt *o = &p->opt[i];
+
+        if (!(o->flags & VL_F_REQUIRED) || p->given[i])
+            continue;
+        if (o->name)
+            return vl_fail(e, VL_E_USAGE, "option --%s %s is needed: %s", o->name,
+                           o->arg ? o->arg : "VALUE", o->help);
+        return vl_fail(e, VL_E_USAGE, "key %s is needed: %s (give %s=VALUE)", o->key, o->help,
+                       o->key);
+    }
+    return 0;
+}
+
+static void name_ignored(struct vl_parsed *p)
+{
+    struct vl_buf b = { 0 };
+
+    for (size_t i = 0; i < p->conf.n; i++)
+        if (!p->conf.e[i].used && !strcmp(p->conf.e[i].source, "command line"))
+            vl_buf_printf(&b, "%s%s", b.n ? ", " : "", p->conf.e[i].key);
+    p->ignored = b.n ? vl_buf_detach(&b) : NULL;
+}
+
+int vl_parse(const struct vl_program *prog, struct vl_common *common, int argc, char **argv,
+             struct vl_parsed **out, int *done, struct vl_err *e)
+{
+    struct vl_parsed *p = table(prog, common);
+    struct cli a = {
+        .p = p, .c = common, .argc = argc, .argv = argv, .i = 1, .done = done, .e = e
+    };
+    int rc;
+
+    *out = p;
+    *done = 0;
+    rc = scan(&a);
+    if (!rc && !*done)
+        rc = apply(&a);
+    if (!rc && !*done)
+        rc = set_values(p, e);
+    for (size_t i = 0; i < a.words.n; i++)
+        free((char *)a.words.s[i]);
+    free(a.words.s);
+    vl_parsed_keep(p, common->operands.s);
+    if (rc || *done)
+        return rc;
+    name_ignored(p);
+    if (a.config || a.ignored) {
+        *done = 1;
+        if (a.config)
+            vl_print_config(p);
+        else
+            vl_print_ignored(p);
+        return 0;
+    }
+    if (!common->input.n && !(prog->omit & VL_NO_INPUT)) {
+        static const char *const standard_input[] = { "-" };
+        common->input = (struct vl_strs){ (const char **)standard_input, 1 };
+    }
+    return check_required(p, e);
+}
+
+int vl_parsed_given(const struct vl_parsed *p, const void *dst)
+{
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].dst == dst && dst)
+            return p->given[i];
+    return 0;
+}
+
+size_t vl_parsed_ignored(const struct vl_parsed *p, const char **named)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->conf.n; i++)
+        n += !p->conf.e[i].used;
+    if (named)
+        *named = p->ignored;
+    return n;
+}
+
+const char *vl_parsed_how(const struct vl_parsed *p, const void *dst)
+{
+    for (size_t i = 0; i < p->nopt; i++) {
+        const struct vl_opt *o = &p->opt[i];
+
+        if (o->dst != dst || !dst)
+            continue;
+        if (!p->how[i] && o->name)
+            p->how[i] = vl_asprintf("--%s%s%s%s", o->name, o->key ? " or " : "",
+                                    o->key ? o->key : "", o->key ? "=" : "");
+        else if (!p->how[i])
+            p->how[i] = vl_asprintf("%s=", o->key);
+        return p->how[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,42 @@
+/* opt_impl.h - what the files of the options parser share; nobody else includes it, but
+ * libverl/run/prov.c, which needs JSON and so cannot live in base. */
+#ifndef VL_OPT_IMPL_H
+#define VL_OPT_IMPL_H
+
+#include "libverl/base/conf.h"
+#include "libverl/base/opt.h"
+
+struct vl_parsed {
+    const struct vl_program *program;
+    struct vl_opt *opt; /* the program's rows, then the common ones; ends with VL_T_END */
+    size_t nopt, nown;
+    int *given;
+    char **how;            /* lazily made texts of vl_parsed_how */
+    const char **own_keys; /* keys of opt, NULL-terminated */
+    struct vl_names names;
+    struct vl_conf conf;
+    void **memory; /* strings and lists that options point to */
+    size_t nmemory;
+    char *ignored; /* keys of the command line that are not read, ", " between */
+};
+
+/* Frees this memory with p. */
+void vl_parsed_keep(struct vl_parsed *p, void *memory);
+/* The name conf uses for an option: its key, or "--name". Borrowed or from `name`. */
+const char *vl_opt_slot(const struct vl_opt *o, char name[80]);
+/* The current value as a YAML tree; NULL when a string is NULL without being nullable. */
+struct vl_yaml *vl_opt_yaml(const struct vl_opt *o);
+/* What the option accepts, for errors and help: "a number from 0 to 1", "auto, cpu or cuda". */
+void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o);
+
+/* Answers on stdout. */
+void vl_print_help(const struct vl_parsed *p);
+void vl_print_version(const char *program);
+void vl_print_config(const struct vl_parsed *p);
+void vl_print_ignored(const struct vl_parsed *p);
+
+/* Converts v into *o->dst. where starts the error line. */
+int vl_opt_convert(struct vl_parsed *p, const struct vl_opt *o, const struct vl_yaml *v,
+                   const char *where, struct vl_err *e) VL_MUST_CHECK;
+
+#endif
