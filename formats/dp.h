@@ -6,9 +6,10 @@
 
 struct vl_dp_read {
     const char *const *columns; /* names wanted, NULL-terminated; NULL = all. Unwanted ones are not
-                                   decompressed (named files) */
-    int64_t row0, nrows;        /* row range; nrows = -1: to the end */
-    int header_only;            /* names, dtypes, shapes, meta; no data */
+                                   decompressed (named files); names that are not there are left
+                                   out, see vl_batch_need */
+    int64_t row0, nrows;        /* row range, clipped to what is there; nrows = -1: to the end */
+    int header_only; /* names, dtypes, shapes, meta; data and offsets are NULL, bytes 0 */
 };
 
 /* Reads one batch (a stream is read as the concatenation of its documents). path "-" is standard
@@ -18,13 +19,28 @@ int vl_dp_read(struct vl_batch *b, const char *path, const struct vl_dp_read *op
 
 struct vl_dp_write {
     int level;  /* zstd level; 0 = default (1) */
-    int stream; /* mark the document as part of a stream */
+    int stream; /* mark the document as part of a stream; vl_dp_stream_put does this itself */
 };
 
 /* Writes one batch whole or not at all: aside, fsync, rename; non-regular files in place; "-" is
  * standard output, refused when it is a terminal. opt may be NULL. */
 int vl_dp_write(const struct vl_batch *b, const char *path, const struct vl_dp_write *opt,
                 struct vl_err *e) VL_MUST_CHECK;
+
+/* Several complete documents back to back, closed by an end frame with their count: for pipes, so
+ * that the reader can start before the writer is done. A reader refuses a stream without its end. */
+struct vl_dp_stream {
+    struct vl_publish *out;
+    struct vl_dp_write opt;
+    uint64_t documents, rows;
+};
+/* path: "-" or something that exists and is no regular file (VL_E_USAGE otherwise). */
+int vl_dp_stream_open(struct vl_dp_stream *s, const char *path, const struct vl_dp_write *opt,
+                      struct vl_err *e) VL_MUST_CHECK;
+int vl_dp_stream_put(struct vl_dp_stream *s, const struct vl_batch *b,
+                     struct vl_err *e) VL_MUST_CHECK;
+/* whole = 0 leaves the end frame out (after an error), so that the reader fails as well. */
+int vl_dp_stream_close(struct vl_dp_stream *s, int whole, struct vl_err *e) VL_MUST_CHECK;
 
 /* XXH3-128 content hash as 32 hex digits + NUL: column order, dtypes, shapes, data, meta_info. */
 int vl_dp_hash(const struct vl_batch *b, char hex[33], struct vl_err *e) VL_MUST_CHECK;

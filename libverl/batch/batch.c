@@ -275,7 +275,17 @@ static void list_columns(const struct vl_batch *b, struct vl_buf *out)
     for (size_t i = 0; i < b->ncol && i < 40; i++)
         vl_buf_printf(out, "%s%s", i ? ", " : "", b->col[i].name);
     if (!b->ncol)
-        vl_buf_str(out, "no columns");
+        vl_buf_str(out, "none");
+}
+
+int vl_batch_missing(const struct vl_batch *b, const char *what, const char *name, struct vl_err *e)
+{
+    struct vl_buf have = { 0 };
+
+    list_columns(b, &have);
+    vl_fail(e, VL_E_DATA, "%s: no column %s (there are: %s)", what, name, have.s);
+    vl_buf_free(&have);
+    return e->code;
 }
 
 static void put_dims(struct vl_buf *out, int n, const int64_t *dim)
@@ -296,13 +306,8 @@ int vl_batch_need(const struct vl_batch *b, const char *name, enum vl_dtype t, i
     struct vl_buf have = { 0 }, want = { 0 };
     int same;
 
-    if (!c) {
-        list_columns(b, &have);
-        vl_fail(e, VL_E_DATA, "needs column %s (%s), but the batch has %s", name, vl_dtype_name(t),
-                have.s);
-        vl_buf_free(&have);
-        return e->code;
-    }
+    if (!c)
+        return vl_batch_missing(b, "a needed column is absent", name, e);
     same = c->kind == VL_COL_TENSOR && c->dtype == t && c->ndim == ndim_inner + 1;
     for (int d = 0; same && d < ndim_inner; d++)
         same = inner[d] < 0 || inner[d] == c->shape[d + 1];

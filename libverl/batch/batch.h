@@ -104,6 +104,10 @@ const void *vl_col_row(const struct vl_col *c, int64_t row, size_t *n);
 int vl_batch_need(const struct vl_batch *b, const char *name, enum vl_dtype t, int ndim_inner,
                   int64_t *inner, void *data_out, struct vl_err *e) VL_MUST_CHECK;
 
+/* The error "what: no column NAME (there are ...)"; returns VL_E_DATA. */
+int vl_batch_missing(const struct vl_batch *b, const char *what, const char *name,
+                     struct vl_err *e);
+
 /* meta_info. Values are JSON texts. */
 const char *vl_meta_get(const struct vl_batch *b, const char *key); /* NULL if absent */
 void vl_meta_set(struct vl_batch *b, const char *key, const char *json);
