@@ -51,8 +51,12 @@ static void put_default(struct vl_buf *b, const struct vl_opt *o)
         vl_buf_str(b, "default ");
     if (fallback)
         vl_buf_printf(b, "that of %s%s", fallback, y ? ", else " : "");
-    if (y && any && !(o->flags & VL_F_REQUIRED))
-        vl_yaml_put(b, y);
+    if (y && any && !(o->flags & VL_F_REQUIRED)) {
+        if (y->kind == VL_YAML_SCALAR && *y->text) /* "-" reads better without YAML's quotes */
+            vl_buf_str(b, y->text);
+        else
+            vl_yaml_put(b, y);
+    }
     if (on && o->name)
         vl_buf_printf(b, "; --no-%s turns it off", o->name);
     if (o->lo != 0 || o->hi != 0 || o->choices) {

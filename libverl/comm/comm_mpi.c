@@ -223,7 +223,7 @@ static void mpi_agree(struct vl_comm *c, struct vl_err *e)
     while (worst < c->size && !codes[worst])
         worst++;
     if (worst < c->size) {
-        if (c->rank == worst)
+        if (c->rank == worst && e->rank <= 0) /* agreed on before: keep who it was */
             e->rank = worst;
         if (mpi_bcast(c, e, sizeof *e, worst, &ignored))
             *e = ignored;
