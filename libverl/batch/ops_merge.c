@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "formats/json.h"
+#include "libverl/base/half.h"
 #include "libverl/batch/meta_merge.h"
 #include "libverl/batch/provenance.h"
 
@@ -41,51 +42,28 @@ static int same_type(const struct vl_col *a, const struct vl_col *b, const char 
 
 /* ---- union ---- */
 
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, man = h & 0x3ff, ex = h >> 10 & 31, bits;
-    float f;
-
-    if (ex == 31)
-        bits = sign | 0x7f800000 | man << 13;
-    else if (ex)
-        bits = sign | (ex + 112) << 23 | man << 13;
-    else {
-        f = (float)man * 0x1p-24f;
-        return sign ? -f : f;
-    }
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 /* Equality of one element by value: NaN differs from NaN, -0 equals 0. */
 static int same_float(enum vl_dtype t, const void *a, const void *b)
 {
     float x, y;
     double u, v;
     uint16_t h, k;
-    uint32_t p, q;
 
-    switch (t) {
-    case VL_F64:
+    if (t == VL_F64) {
         memcpy(&u, a, 8);
         memcpy(&v, b, 8);
         return u == v;
-    case VL_F32:
+    }
+    if (t == VL_F32) {
         memcpy(&x, a, 4);
         memcpy(&y, b, 4);
         return x == y;
-    default:
-        memcpy(&h, a, 2);
-        memcpy(&k, b, 2);
-        if (t == VL_F16)
-            return half_to_float(h) == half_to_float(k);
-        p = (uint32_t)h << 16;
-        q = (uint32_t)k << 16;
-        memcpy(&x, &p, 4);
-        memcpy(&y, &q, 4);
-        return x == y;
     }
+    memcpy(&h, a, 2);
+    memcpy(&k, b, 2);
+    if (t == VL_F16)
+        return vl_f16_to_f32(h) == vl_f16_to_f32(k);
+    return vl_bf16_to_f32(h) == vl_bf16_to_f32(k);
 }
 
 static int is_float(enum vl_dtype t)
