@@ -1,0 +1,267 @@
+/* attention.c - causal attention with grouped heads and sliding windows: prefill, decode, training.
+ *
+ * Scores of a query row: one accumulator per key over D in order; softmax in two passes over the
+ * whole row (no rescaling, hence no dependence on blocks), its sum by 16 lanes of absolute key
+ * position; output: one accumulator per element over the keys in order. So neither pages, nor how
+ * many query rows or heads are processed together, nor what else is in the batch can change a bit.
+ *
+ * A page of kcache holds, for each key/value head, 16 keys transposed (D, 16), so that one vector
+ * is one dimension of 16 keys; a page of vcache holds (16, D) per head. Unpaged keys are transposed
+ * into scratch first: (D, T rounded up to 16) per sequence and head. */
+#include "kernels/cpu/attn.h"
+#include "kernels/cpu/cpu.h"
+
+#include "libverl/base/fmath.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define ITEMS 24 /* query rows times heads of a group that are processed together, about */
+
+/* Where one sequence's keys and values of one head are. */
+struct keys {
+    const float *kt;     /* unpaged: (D, tp); paged: NULL */
+    const float *v;      /* unpaged: row 0 */
+    int64_t tp, vstride; /* unpaged */
+    const int32_t *page;
+    const float *kcache, *vcache; /* at the head's place in page 0 */
+    int64_t page_floats;
+    int32_t D;
+};
+
+/* One block of query rows of one sequence and head. */
+struct block {
+    int32_t seq, head, row, rows;
+};
+
+/* s (M, ld) columns [c0, c1) = q (M, D) k^T; c0 a multiple of 16 */
+static void scores(const struct vl_cpu *c, float *s, int64_t ld, const float *q, int64_t M,
+                   const struct keys *k, int64_t c0, int64_t c1)
+{
+    if (!k->page) {
+        c->k.mul(s + c0, ld, q, k->D, 1, k->kt + c0, k->tp, M, c1 - c0, k->D, 0);
+        return;
+    }
+    for (int64_t j = c0; j < c1; j += VL_PAGE)
+        c->k.mul(s + j, ld, q, k->D, 1, k->kcache + k->page[j / VL_PAGE] * k->page_floats, VL_PAGE,
+                 M, c1 - j < VL_PAGE ? c1 - j : VL_PAGE, k->D, 0);
+}
+
+/* o (M, D) += p (M, ld) columns [j0, j1) times the values */
+static void weigh(const struct vl_cpu *c, float *o, const float *p, int64_t ld, int64_t M,
+                  const struct keys *k, int64_t j0, int64_t j1)
+{
+    if (j0 >= j1)
+        return;
+    if (!k->page) {
+        c->k.mul(o, k->D, p + j0, ld, 1, k->v + j0 * k->vstride, k->vstride, M, k->D, j1 - j0, 1);
+        return;
+    }
+    for (int64_t j = j0, e; j < j1; j = e) {
+        const float *v = k->vcache + k->page[j / VL_PAGE] * k->page_floats;
+
+        e = (j / VL_PAGE + 1) * VL_PAGE;
+        e = e < j1 ? e : j1;
+        c->k.mul(o, k->D, p + j, ld, 1, v + j % VL_PAGE * k->D, k->D, M, k->D, e - j, 1);
+    }
+}
+
+/* Query rows of the block times heads of the group as (rows * G, D), scaled. */
+static void load_queries(const struct vl_cpu *c, float *q, const float *qkv, int64_t row0,
+                         const struct vl_attn *a, const struct block *b, int G)
+{
+    for (int32_t i = 0; i < b->rows; i++) {
+        float *to = q + (int64_t)i * G * a->D;
+
+        memcpy(to, qkv + (row0 + i) * row_width(a) + (int64_t)b->head * G * a->D,
+               (size_t)(G * a->D) * sizeof *q);
+        c->k.scale(to, a->scale, (int64_t)G * a->D);
+    }
+}
+
+/* buf: q and o (items, D), s (items, tp) */
+static void attend(const struct vl_cpu *c, float *out, float *lse, const float *qkv,
+                   const struct keys *k, const struct vl_seq *s, const struct vl_attn *a,
+                   const struct block *b, float *buf)
+{
+    int G = a->H / a->K;
+    int64_t M = (int64_t)b->rows * G, D = a->D, t0 = s->pos + b->row, last = t0 + b->rows - 1;
+    int64_t c0 = key_from(a, t0) & ~(int64_t)15, ld = up16(last + 1) - c0, row0 = s->row + b->row;
+    int64_t lo_all = key_from(a, last), hi_all = t0 + 1;
+    float *q = buf, *o = q + M * D, *sc = o + M * D - c0; /* sc[m * ld + j]: key j */
+
+    load_queries(c, q, qkv, row0, a, b, G);
+    scores(c, sc, ld, q, M, k, c0, last + 1);
+    memset(o, 0, (size_t)(M * D) * sizeof *o);
+    for (int64_t m = 0; m < M; m++) {
+        int64_t t = t0 + m / G, lo = key_from(a, t);
+        float max, sum, *sr = sc + m * ld;
+
+        c->k.softmax(sr, lo, t + 1, &max, &sum);
+        q[m * D] = sum; /* the query is no longer needed */
+        if (lse)
+            lse[(row0 + m / G) * a->H + b->head * G + m % G] = max + vl_logf(sum);
+        /* keys before those that all rows of the block see */
+        weigh(c, o + m * D, sr, ld, 1, k, lo, lo_all < hi_all ? lo_all : t + 1);
+    }
+    if (lo_all < hi_all)
+        weigh(c, o, sc, ld, M, k, lo_all, hi_all);
+    for (int64_t m = 0; m < M; m++) {
+        int64_t t = t0 + m / G;
+        float *to = out + ((row0 + m / G) * a->H + b->head * G + m % G) * D;
+
+        if (lo_all < hi_all)
+            weigh(c, o + m * D, sc + m * ld, ld, 1, k, hi_all, t + 1);
+        c->k.divide(to, o + m * D, q[m * D], D);
+    }
+}
+
+/* Rows of a block: about ITEMS items; fewer when scores would not stay in the cache. */
+static int32_t block_rows(const struct vl_attn *a, int64_t keys)
+{
+    int G = a->H / a->K, items = keys > 4096 ? ITEMS / 4 : ITEMS;
+
+    return items / G > 0 ? items / G : 1;
+}
+
+/* Floats of scratch for the transposed keys (or values) of all unpaged sequences before seq i. */
+static int64_t kt_floats(const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < nseq; i++)
+        if (!seq[i].page)
+            n += up16(seq[i].n) * a->K * a->D;
+    return n;
+}
+
+/* All blocks of a call, heads of a sequence together; offsets of transposed keys. */
+struct plan {
+    struct block *block;
+    int64_t n;
+    int64_t *kt; /* per sequence */
+    size_t buf;  /* floats of thread scratch */
+};
+
+static struct plan make_plan(struct vl_cpu *c, const struct vl_seq *seq, int64_t nseq,
+                             const struct vl_attn *a)
+{
+    struct plan p = { 0 };
+    int64_t most = 0, at = 0, ktn = 0, items = 0;
+
+    for (int64_t i = 0; i < nseq; i++) {
+        int64_t keys = seq[i].pos + seq[i].n;
+        int32_t r = block_rows(a, keys);
+
+        p.n += (int64_t)(seq[i].n + r - 1) / r * a->K;
+        most = keys > most ? keys : most;
+    }
+    p.block = vl_cpu_scratch(c, VL_SCRATCH_B,
+                             (size_t)p.n * sizeof *p.block + (size_t)nseq * sizeof *p.kt + 64);
+    p.kt = (int64_t *)(p.block + p.n + p.n % 2);
+    for (int64_t i = 0; i < nseq; i++) {
+        int32_t r = block_rows(a, seq[i].pos + seq[i].n);
+
+        for (int32_t h = 0; h < a->K; h++)
+            for (int32_t j = 0; j < seq[i].n; j += r)
+                p.block[at++] =
+                    (struct block){ (int32_t)i, h, j, seq[i].n - j < r ? seq[i].n - j : r };
+        p.kt[i] = ktn;
+        ktn += seq[i].page ? 0 : up16(seq[i].n) * a->K * a->D;
+        items = (int64_t)r * (a->H / a->K) > items ? (int64_t)r * (a->H / a->K) : items;
+    }
+    p.buf = (size_t)(items * (2 * a->D + up16(most) + 16));
+    return p;
+}
+
+static struct keys keys_of(const float *qkv, const float *kcache, const float *vcache,
+                           const float *kt, const struct vl_seq *s, const struct vl_attn *a,
+                           int32_t head)
+{
+    int64_t place = (int64_t)head * VL_PAGE * a->D;
+
+    if (s->page)
+        return (struct keys){ .page = s->page,
+                              .kcache = kcache + place,
+                              .vcache = vcache + place,
+                              .page_floats = (int64_t)VL_PAGE * a->K * a->D,
+                              .D = a->D };
+    return (struct keys){ .kt = kt + (int64_t)head * a->D * up16(s->n),
+                          .tp = up16(s->n),
+                          .v = qkv + s->row * row_width(a) + (int64_t)(a->H + a->K + head) * a->D,
+                          .vstride = row_width(a),
+                          .D = a->D };
+}
+
+static double attention_work(const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+{
+    double w = 0;
+
+    for (int64_t i = 0; i < nseq; i++)
+        w += (double)seq[i].n * (seq[i].pos + 0.5 * seq[i].n + 8);
+    return w * a->H * a->D / 4;
+}
+
+void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
+                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_attn *a)
+{
+    struct vl_cpu *c = ctx;
+    struct plan p = make_plan(c, seq, nseq, a);
+    float *kt = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)kt_floats(seq, nseq, a) * sizeof *kt);
+    size_t stride;
+    float *buf = vl_cpu_thread_scratch(c, p.buf, &stride);
+
+#pragma omp parallel num_threads(vl_cpu_team(c, attention_work(seq, nseq, a)))
+    {
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < nseq * a->K; i++) {
+            const struct vl_seq *s = seq + i / a->K;
+            int64_t h = i % a->K;
+
+            if (!s->page)
+                transpose(kt + p.kt[i / a->K] + h * a->D * up16(s->n),
+                          qkv + s->row * row_width(a) + (a->H + h) * a->D, row_width(a), s->n,
+                          a->D);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < p.n; i++) {
+            const struct block *b = p.block + i;
+            const struct vl_seq *s = seq + b->seq;
+            struct keys k = keys_of(qkv, kcache, vcache, kt + p.kt[b->seq], s, a, b->head);
+
+            attend(c, out, lse, qkv, &k, s, a, b, buf + (size_t)omp_get_thread_num() * stride);
+        }
+    }
+}
+
+void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
+                     const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+{
+    const struct vl_cpu *c = ctx;
+    int64_t D = a->D, page_floats = (int64_t)VL_PAGE * a->K * D, rows = 0;
+
+    for (int64_t i = 0; i < nseq; i++)
+        rows += seq[i].n;
+#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(rows * a->K * D)))
+    for (int64_t i = 0; i < nseq * a->K; i++) {
+        const struct vl_seq *s = seq + i / a->K;
+        int64_t h = i % a->K;
+
+        for (int64_t j = 0; j < s->n; j++) {
+            const float *k = qkv + (s->row + j) * row_width(a) + (a->H + h) * D;
+            int64_t t = s->pos + j, at = s->page[t / VL_PAGE] * page_floats + h * VL_PAGE * D;
+
+            for (int64_t d = 0; d < D; d++)
+                kcache[at + d * VL_PAGE + t % VL_PAGE] = k[d];
+            memcpy(vcache + at + t % VL_PAGE * D, k + a->K * D, (size_t)D * sizeof *k);
+        }
+    }
+}
+
+void vl_cpu_kv_copy(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD)
+{
+    (void)ctx;
+    memcpy(cache + dst_page * VL_PAGE * KD, cache + src_page * VL_PAGE * KD,
+           (size_t)(VL_PAGE * KD) * sizeof *cache);
+}

@@ -1,0 +1,222 @@
+/* backend_cpu.c - the CPU's table: instruction set, threads, memory. See cpu.h. */
+#include "kernels/cpu/cpu.h"
+
+#include "libverl/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+void *vl_cpu_alloc(size_t bytes)
+{
+    int huge = bytes >= 2 * HUGE_PAGE;
+    void *p = NULL;
+
+    if (bytes > SIZE_MAX / 2 || posix_memalign(&p, huge ? HUGE_PAGE : 64, bytes ? bytes : 1))
+        return NULL;
+    if (huge)
+        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* only a hint */
+    memset(p, 0, bytes);
+    return p;
+}
+
+void *vl_cpu_scratch(struct vl_cpu *c, int which, size_t bytes)
+{
+    if (c->scratch[which].bytes < bytes) {
+        bytes += bytes / 4;
+        free(c->scratch[which].p);
+        c->scratch[which].p = vl_cpu_alloc(bytes);
+        if (!c->scratch[which].p)
+            vl_oom(bytes);
+        c->scratch[which].bytes = bytes;
+    }
+    return c->scratch[which].p;
+}
+
+float *vl_cpu_thread_scratch(struct vl_cpu *c, size_t n, size_t *stride)
+{
+    *stride = (n + 31) & ~(size_t)15; /* at least a line between threads */
+    return vl_cpu_scratch(c, VL_SCRATCH_THREAD, *stride * (size_t)c->threads * sizeof(float));
+}
+
+int vl_cpu_team(const struct vl_cpu *c, double work)
+{
+    return work < 40000 ? 1 : c->threads;
+}
+
+static int mem_alloc(void *ctx, void **dev, size_t bytes, struct vl_err *e)
+{
+    (void)ctx;
+    *dev = vl_cpu_alloc(bytes);
+    if (!*dev)
+        return vl_fail(e, VL_E_OS, "cannot allocate %zu bytes of memory", bytes);
+    return 0;
+}
+
+static void mem_free(void *ctx, void *dev)
+{
+    (void)ctx;
+    free(dev);
+}
+
+static void mem_upload(void *ctx, void *dev, const void *host, size_t bytes)
+{
+    (void)ctx;
+    if (bytes)
+        memcpy(dev, host, bytes);
+}
+
+static void mem_download(void *ctx, void *host, const void *dev, size_t bytes)
+{
+    (void)ctx;
+    if (bytes)
+        memcpy(host, dev, bytes);
+}
+
+static void mem_zero(void *ctx, void *dev, size_t bytes)
+{
+    (void)ctx;
+    if (bytes)
+        memset(dev, 0, bytes);
+}
+
+static void *mem_host(void *ctx, void *dev)
+{
+    (void)ctx;
+    return dev;
+}
+
+static void cpu_close(struct vl_backend *be)
+{
+    struct vl_cpu *c;
+
+    if (!be)
+        return;
+    c = be->ctx;
+    for (int i = 0; i < VL_SCRATCHES; i++)
+        free(c->scratch[i].p);
+    free(c);
+}
+
+static const struct vl_backend table = {
+    .version = VL_BACKEND_VERSION,
+    .alloc = mem_alloc,
+    .free = mem_free,
+    .upload = mem_upload,
+    .download = mem_download,
+    .zero = mem_zero,
+    .host = mem_host,
+    .close = cpu_close,
+    .weight_new = vl_cpu_weight_new,
+    .weight_set = vl_cpu_weight_set,
+    .weight_free = vl_cpu_weight_free,
+    .weight_bytes = vl_cpu_weight_bytes,
+    .linear = vl_cpu_linear,
+    .linear_dx = vl_cpu_linear_dx,
+    .linear_dw = vl_cpu_linear_dw,
+    .linear_db = vl_cpu_linear_db,
+    .embed = vl_cpu_embed,
+    .embed_dw = vl_cpu_embed_dw,
+    .rmsnorm = vl_cpu_rmsnorm,
+    .rmsnorm_bwd = vl_cpu_rmsnorm_bwd,
+    .rope = vl_cpu_rope,
+    .swiglu = vl_cpu_swiglu,
+    .swiglu_bwd = vl_cpu_swiglu_bwd,
+    .add = vl_cpu_add,
+    .scale = vl_cpu_scale,
+    .gather = vl_cpu_gather,
+    .scatter_add = vl_cpu_scatter_add,
+    .kv_store = vl_cpu_kv_store,
+    .kv_copy = vl_cpu_kv_copy,
+    .attention = vl_cpu_attention,
+    .attention_bwd = vl_cpu_attention_bwd,
+    .head_logp = vl_cpu_head_logp,
+    .head_bwd = vl_cpu_head_bwd,
+    .head_logits = vl_cpu_head_logits,
+    .head_sample = vl_cpu_head_sample,
+    .sumsq = vl_cpu_sumsq,
+    .adamw = vl_cpu_adamw,
+};
+
+enum isa { ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_COUNT };
+
+static const char *const isa_name[ISA_COUNT] = { "scalar", "avx2", "avx512", "avx512bf16" };
+
+/* The widest set this processor (and its operating system) offers. */
+static enum isa isa_best(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return __builtin_cpu_supports("avx512bf16") ? ISA_AVX512BF16 : ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return ISA_AVX2;
+#endif
+    return ISA_SCALAR;
+}
+
+static int isa_choose(enum isa *out, const char *isa, struct vl_err *e)
+{
+    const char *from = "instruction set";
+    enum isa best = isa_best();
+    int i;
+
+    if (!isa || strcmp(isa, "auto") == 0) {
+        isa = getenv("VL_ISA");
+        from = "VL_ISA";
+    }
+    *out = best;
+    if (!isa || !*isa || strcmp(isa, "auto") == 0)
+        return 0;
+    for (i = 0; i < ISA_COUNT && strcmp(isa, isa_name[i]) != 0; i++)
+        ;
+    if (i == ISA_COUNT)
+        return vl_fail(e, VL_E_USAGE,
+                       "%s: '%s' is not one of auto, scalar, avx2, avx512, avx512bf16", from, isa);
+    if (i > (int)best)
+        return vl_fail(e, VL_E_UNAVAIL, "%s: this processor lacks %s; the widest it has is %s",
+                       from, isa, isa_name[best]);
+    *out = (enum isa)i;
+    return 0;
+}
+
+static struct vl_kern isa_kern(enum isa isa)
+{
+    struct vl_kern k = vl_kern_scalar;
+
+#if defined(__x86_64__)
+    if (isa == ISA_AVX2)
+        k = vl_kern_avx2;
+    if (isa >= ISA_AVX512)
+        k = vl_kern_avx512;
+    if (isa == ISA_AVX512BF16)
+        vl_kern_use_avx512bf16(&k);
+#endif
+    (void)isa;
+    return k;
+}
+
+int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int local_ranks,
+                   struct vl_err *e)
+{
+    struct vl_cpu *c;
+    enum isa set;
+
+    *be = NULL;
+    if (threads < 0 || threads > 4096)
+        return vl_fail(e, VL_E_USAGE, "%d threads asked for; 0 (automatic) to 4096 are possible",
+                       threads);
+    if (isa_choose(&set, isa, e))
+        return e->code;
+    c = vl_alloc(sizeof *c);
+    c->be = table;
+    c->be.ctx = c;
+    c->k = isa_kern(set);
+    c->threads = threads ? threads : vl_cpu_count(local_ranks);
+    snprintf(c->be.name, sizeof c->be.name, "cpu %s", isa_name[set]);
+    *be = &c->be;
+    return 0;
+}

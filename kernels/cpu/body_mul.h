@@ -1,0 +1,101 @@
+/* body_mul.h - the fp32 product every matrix operation is made of.
+ *
+ * One accumulator per output over k in ascending order: no tile shape, remainder or instruction set
+ * changes a bit. AVX-512 tiles are 6 x 64 (24 accumulators, 4 loads, a broadcast operand), AVX2 6 x
+ * 16 (12 of its 16 registers); narrower ones take what is left. */
+
+/* One tile of MR rows and NV vectors; tail > 0: only that many lanes of the single vector. */
+#define VL_TILE_BODY(MR, NV, LOAD, STORE)                                                          \
+    vf acc[MR][NV];                                                                                \
+    VL_UNROLLED (r, MR)                                                                            \
+        VL_UNROLLED (j, NV)                                                                        \
+            acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
+    for (int64_t k = 0; k < K; k++, a += aks, b += bks) {                                          \
+        vf bv[NV];                                                                                 \
+        VL_UNROLLED (j, NV)                                                                        \
+            bv[j] = LOAD(b + 16 * j);                                                              \
+        VL_UNROLLED (r, MR) {                                                                      \
+            vf av = v_set1(a[r * ars]);                                                            \
+            VL_UNROLLED (j, NV)                                                                    \
+                acc[r][j] = v_fma(av, bv[j], acc[r][j]);                                           \
+        }                                                                                          \
+    }                                                                                              \
+    VL_UNROLLED (r, MR)                                                                            \
+        VL_UNROLLED (j, NV)                                                                        \
+    STORE(c + r * ldc + 16 * j, acc[r][j])
+
+#define VL_TILE(MR, NV)                                                                            \
+    static void tile_##MR##x##NV(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,  \
+                                 const float *b, int64_t bks, int64_t K, int add, int tail)        \
+    {                                                                                              \
+        (void)tail;                                                                                \
+        VL_TILE_BODY(MR, NV, v_load, v_store);                                                     \
+    }
+#define VL_TILE_TAIL(MR)                                                                           \
+    static void tile_##MR##xt(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,     \
+                              const float *b, int64_t bks, int64_t K, int add, int tail)           \
+    {                                                                                              \
+        VL_TILE_BODY(MR, 1, VL_LOAD_PART, VL_STORE_PART);                                          \
+    }
+
+typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,
+                        const float *b, int64_t bks, int64_t K, int add, int tail);
+
+#if MR_MAX == 6
+#    define VL_TILES(NV)                                                                           \
+        VL_TILE(1, NV) VL_TILE(2, NV) VL_TILE(3, NV) VL_TILE(4, NV) VL_TILE(5, NV) VL_TILE(6, NV)
+#    define VL_TILE_ROW(NV)                                                                        \
+        {                                                                                          \
+            tile_1x##NV, tile_2x##NV, tile_3x##NV, tile_4x##NV, tile_5x##NV, tile_6x##NV           \
+        }
+VL_TILE_TAIL(1);
+VL_TILE_TAIL(2);
+VL_TILE_TAIL(3);
+VL_TILE_TAIL(4);
+VL_TILE_TAIL(5);
+VL_TILE_TAIL(6);
+#else
+#    define VL_TILES(NV) VL_TILE(1, NV)
+#    define VL_TILE_ROW(NV)                                                                        \
+        {                                                                                          \
+            tile_1x##NV                                                                            \
+        }
+VL_TILE_TAIL(1);
+#endif
+
+VL_TILES(1);
+#if NV_MAX >= 4
+VL_TILES(2);
+VL_TILES(4);
+#endif
+
+static const tile_fn tile_tail[MR_MAX] = VL_TILE_ROW(t);
+static const tile_fn tile_1[MR_MAX] = VL_TILE_ROW(1);
+#if NV_MAX >= 4
+static const tile_fn tile_2[MR_MAX] = VL_TILE_ROW(2);
+static const tile_fn tile_4[MR_MAX] = VL_TILE_ROW(4);
+#endif
+
+static void k_mul(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
+                  int64_t bks, int64_t M, int64_t N, int64_t K, int add)
+{
+    int64_t n = 0;
+
+    while (n < N) {
+        int64_t left = N - n;
+        const tile_fn *f = left < 16 ? tile_tail : tile_1;
+        int w = left < 16 ? (int)left : 16, r;
+
+#if NV_MAX >= 4
+        if (left >= 64)
+            f = tile_4, w = 64;
+        else if (left >= 32)
+            f = tile_2, w = 32;
+#endif
+        for (int64_t m = 0; m < M; m += r) {
+            r = rows_step(M - m);
+            f[r - 1](c + m * ldc + n, ldc, a + m * ars, ars, aks, b + n, bks, K, add, w);
+        }
+        n += w;
+    }
+}

@@ -1,0 +1,268 @@
+/* body_mul16.h - the product with bf16 operands and fp32 accumulation.
+ *
+ * With VL_DPBF16 a step is one vdpbf16ps; elsewhere its twin: the odd (high) element first, then the
+ * even one, each a fused multiply-add, denormal operands and results as zero. vdpbf16ps does this
+ * whatever MXCSR says; the AVX twins set flush-to-zero and denormals-are-zero around the product. */
+
+#if VL_SIMD == 16 && defined(VL_DPBF16)
+typedef __m512bh vh;
+VL_INL vh h_load(const uint32_t *p)
+{
+    return (__m512bh)_mm512_loadu_si512(p);
+}
+VL_INL vh h_load_part(const uint32_t *p, int n)
+{
+    return (__m512bh)_mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
+}
+VL_INL vh h_set1(uint32_t x)
+{
+    return (__m512bh)_mm512_set1_epi32((int)x);
+}
+VL_INL vf h_dp(vf acc, vh a, vh b)
+{
+    return _mm512_dpbf16_ps(acc, a, b);
+}
+#elif VL_SIMD == 16
+typedef __m512i vh;
+VL_INL vh h_load(const uint32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+VL_INL vh h_load_part(const uint32_t *p, int n)
+{
+    return _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), p);
+}
+VL_INL vh h_set1(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+VL_INL vf h_hi(vh a)
+{
+    return _mm512_castsi512_ps(_mm512_and_si512(a, _mm512_set1_epi32((int)0xffff0000)));
+}
+VL_INL vf h_lo(vh a)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16));
+}
+VL_INL vf h_dp(vf acc, vh a, vh b)
+{
+    return v_fma(h_lo(a), h_lo(b), v_fma(h_hi(a), h_hi(b), acc));
+}
+#elif VL_SIMD == 8
+typedef struct {
+    __m256i a, b;
+} vh;
+VL_INL vh h_load(const uint32_t *p)
+{
+    return (vh){ _mm256_loadu_si256((const __m256i *)p),
+                 _mm256_loadu_si256((const __m256i *)(p + 8)) };
+}
+VL_INL vh h_load_part(const uint32_t *p, int n)
+{
+    vf v = v_load_part((const float *)p, n);
+
+    return (vh){ _mm256_castps_si256(v.a), _mm256_castps_si256(v.b) };
+}
+VL_INL vh h_set1(uint32_t x)
+{
+    return (vh){ _mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x) };
+}
+VL_INL vf h_hi(vh x)
+{
+    __m256i m = _mm256_set1_epi32((int)0xffff0000);
+
+    return (vf){ _mm256_castsi256_ps(_mm256_and_si256(x.a, m)),
+                 _mm256_castsi256_ps(_mm256_and_si256(x.b, m)) };
+}
+VL_INL vf h_lo(vh x)
+{
+    return (vf){ _mm256_castsi256_ps(_mm256_slli_epi32(x.a, 16)),
+                 _mm256_castsi256_ps(_mm256_slli_epi32(x.b, 16)) };
+}
+VL_INL vf h_dp(vf acc, vh a, vh b)
+{
+    return v_fma(h_lo(a), h_lo(b), v_fma(h_hi(a), h_hi(b), acc));
+}
+#else
+typedef struct {
+    uint32_t v[VL_LANES];
+} vh;
+VL_INL vh h_load(const uint32_t *p)
+{
+    vh r;
+
+    memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+VL_INL vh h_load_part(const uint32_t *p, int n)
+{
+    vh r = { { 0 } };
+
+    memcpy(r.v, p, 4 * (size_t)n);
+    return r;
+}
+VL_INL vh h_set1(uint32_t x)
+{
+    vh r;
+
+    for (int i = 0; i < VL_LANES; i++)
+        r.v[i] = x;
+    return r;
+}
+/* a denormal becomes zero of its sign */
+VL_INL float h_flush(uint32_t u)
+{
+    return vl_bits_float((int32_t)(u & 0x7f800000u ? u : u & 0x80000000u));
+}
+VL_INL float h_step(float acc, uint32_t a, uint32_t b)
+{
+    return h_flush((uint32_t)vl_float_bits(fmaf(h_flush(a), h_flush(b), acc)));
+}
+VL_INL vf h_dp(vf acc, vh a, vh b)
+{
+    for (int i = 0; i < VL_LANES; i++) {
+        float s = h_flush((uint32_t)vl_float_bits(acc.v[i]));
+
+        s = h_step(s, a.v[i] & 0xffff0000u, b.v[i] & 0xffff0000u);
+        acc.v[i] = h_step(s, a.v[i] << 16, b.v[i] << 16);
+    }
+    return acc;
+}
+#endif
+
+#define VL_TILE16_BODY(MR, NV, LOADH, LOAD, STORE)                                                 \
+    vf acc[MR][NV];                                                                                \
+    VL_UNROLLED (r, MR)                                                                            \
+        VL_UNROLLED (j, NV)                                                                        \
+            acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
+    for (int64_t k = 0; k < K; k++, b += bks) {                                                    \
+        vh bv[NV];                                                                                 \
+        VL_UNROLLED (j, NV)                                                                        \
+            bv[j] = LOADH(b + 16 * j);                                                             \
+        VL_UNROLLED (r, MR) {                                                                      \
+            vh av = h_set1(a[r * lda + k]);                                                        \
+            VL_UNROLLED (j, NV)                                                                    \
+                acc[r][j] = h_dp(acc[r][j], av, bv[j]);                                            \
+        }                                                                                          \
+    }                                                                                              \
+    VL_UNROLLED (r, MR)                                                                            \
+        VL_UNROLLED (j, NV)                                                                        \
+    STORE(c + r * ldc + 16 * j, acc[r][j])
+
+#define VL_HLOAD_PART(p) h_load_part(p, tail)
+#define VL_TILE16(MR, NV)                                                                          \
+    static void tile16_##MR##x##NV(float *c, int64_t ldc, const uint32_t *a, int64_t lda,          \
+                                   const uint32_t *b, int64_t bks, int64_t K, int add, int tail)   \
+    {                                                                                              \
+        (void)tail;                                                                                \
+        VL_TILE16_BODY(MR, NV, h_load, v_load, v_store);                                           \
+    }
+#define VL_TILE16_TAIL(MR)                                                                         \
+    static void tile16_##MR##xt(float *c, int64_t ldc, const uint32_t *a, int64_t lda,             \
+                                const uint32_t *b, int64_t bks, int64_t K, int add, int tail)      \
+    {                                                                                              \
+        VL_TILE16_BODY(MR, 1, VL_HLOAD_PART, VL_LOAD_PART, VL_STORE_PART);                         \
+    }
+
+typedef void (*tile16_fn)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                          int64_t bks, int64_t K, int add, int tail);
+
+#if MR_MAX == 6
+#    define VL_TILES16(NV)                                                                         \
+        VL_TILE16(1, NV)                                                                           \
+        VL_TILE16(2, NV) VL_TILE16(3, NV) VL_TILE16(4, NV) VL_TILE16(5, NV) VL_TILE16(6, NV)
+#    define VL_TILE16_ROW(NV)                                                                      \
+        {                                                                                          \
+            tile16_1x##NV, tile16_2x##NV, tile16_3x##NV, tile16_4x##NV, tile16_5x##NV,             \
+                tile16_6x##NV                                                                      \
+        }
+VL_TILE16_TAIL(1);
+VL_TILE16_TAIL(2);
+VL_TILE16_TAIL(3);
+VL_TILE16_TAIL(4);
+VL_TILE16_TAIL(5);
+VL_TILE16_TAIL(6);
+#else
+#    define VL_TILES16(NV) VL_TILE16(1, NV)
+#    define VL_TILE16_ROW(NV)                                                                      \
+        {                                                                                          \
+            tile16_1x##NV                                                                          \
+        }
+VL_TILE16_TAIL(1);
+#endif
+
+VL_TILES16(1);
+#if NV_MAX >= 4
+VL_TILES16(2);
+VL_TILES16(4);
+#endif
+
+static const tile16_fn tile16_tail[MR_MAX] = VL_TILE16_ROW(t);
+static const tile16_fn tile16_1[MR_MAX] = VL_TILE16_ROW(1);
+#if NV_MAX >= 4
+static const tile16_fn tile16_2[MR_MAX] = VL_TILE16_ROW(2);
+static const tile16_fn tile16_4[MR_MAX] = VL_TILE16_ROW(4);
+#endif
+
+static void mul16_run(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+{
+    int64_t n = 0;
+
+    while (n < N) {
+        int64_t left = N - n;
+        const tile16_fn *f = left < 16 ? tile16_tail : tile16_1;
+        int w = left < 16 ? (int)left : 16, r;
+
+#if NV_MAX >= 4
+        if (left >= 64)
+            f = tile16_4, w = 64;
+        else if (left >= 32)
+            f = tile16_2, w = 32;
+#endif
+        for (int64_t m = 0; m < M; m += r) {
+            r = rows_step(M - m);
+            f[r - 1](c + m * ldc + n, ldc, a + m * lda, lda, b + n, bks, K2, add, w);
+        }
+        n += w;
+    }
+}
+
+static void k_mul16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+{
+#if VL_SIMD && !defined(VL_DPBF16)
+    unsigned mode = _mm_getcsr();
+
+    _mm_setcsr(mode | 0x8040); /* flush to zero, denormals are zero */
+    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add);
+    _mm_setcsr(mode);
+#else
+    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add);
+#endif
+}
+
+static uint16_t bf16_of(float x)
+{
+    uint32_t u = (uint32_t)vl_float_bits(x), e = u & 0x7f800000u;
+
+    if (e == 0)
+        return (uint16_t)(u >> 16 & 0x8000u);
+    if (e == 0x7f800000u && (u & 0x7fffffu))
+        return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+static void k_to_bf16(uint16_t *y, const float *x, int64_t n)
+{
+    int64_t i = 0;
+
+#if VL_SIMD == 16 && defined(VL_DPBF16)
+    for (; i + 32 <= n; i += 32)
+        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(v_load(x + i + 16), v_load(x + i)));
+#endif
+    for (; i < n; i++)
+        y[i] = bf16_of(x[i]);
+    if (n & 1)
+        y[n] = 0;
+}

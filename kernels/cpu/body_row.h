@@ -1,0 +1,239 @@
+/* body_row.h - operations on rows: norms, rope, activations, softmax, log-softmax parts, AdamW.
+ *
+ * Sums use 16 lanes, lane j taking elements j, j + 16, ..., missing ones as zero, then v_sum's tree. */
+
+#define VL_EACH(n) for (int64_t i = 0; i < (n); i += VL_LANES)
+
+static float k_dot(const float *a, const float *b, int64_t n)
+{
+    vf s = v_set1(0);
+
+    VL_EACH (n)
+        s = v_fma(v_load_n(a + i, n - i), v_load_n(b + i, n - i), s);
+    return v_sum(s);
+}
+
+static void k_add(float *y, const float *x, int64_t n)
+{
+    VL_EACH (n)
+        v_store_n(y + i, v_add(v_load_n(y + i, n - i), v_load_n(x + i, n - i)), n - i);
+}
+
+static void k_scale(float *x, float a, int64_t n)
+{
+    VL_EACH (n)
+        v_store_n(x + i, v_mul(v_load_n(x + i, n - i), v_set1(a)), n - i);
+}
+
+static void k_divide(float *y, const float *x, float a, int64_t n)
+{
+    VL_EACH (n)
+        v_store_n(y + i, v_div(v_load_n(x + i, n - i), v_set1(a)), n - i);
+}
+
+static float k_rmsnorm(float *y, const float *x, const float *w, int64_t C, float eps)
+{
+    float rstd = 1.0f / sqrtf(k_dot(x, x, C) / (float)C + eps);
+    vf r = v_set1(rstd);
+
+    VL_EACH (C) {
+        vf v = v_mul(v_mul(v_load_n(x + i, C - i), r), v_load_n(w + i, C - i));
+
+        v_store_n(y + i, v, C - i);
+    }
+    return rstd;
+}
+
+/* g = dy w: dx = rstd g - x rstd^3 mean(g x) */
+static void k_rmsnorm_dx(float *dx, const float *dy, const float *x, const float *w, float rstd,
+                         int64_t C, int add)
+{
+    vf s = v_set1(0), r = v_set1(rstd), c;
+
+    VL_EACH (C) {
+        vf g = v_mul(v_load_n(dy + i, C - i), v_load_n(w + i, C - i));
+
+        s = v_fma(g, v_load_n(x + i, C - i), s);
+    }
+    c = v_set1(-(v_sum(s) * rstd * rstd * rstd / (float)C));
+    VL_EACH (C) {
+        vf g = v_mul(v_load_n(dy + i, C - i), v_load_n(w + i, C - i));
+        vf d = v_fma(v_load_n(x + i, C - i), c, v_mul(g, r));
+
+        v_store_n(dx + i, add ? v_add(v_load_n(dx + i, C - i), d) : d, C - i);
+    }
+}
+
+static void k_rmsnorm_dw(float *dw, const float *dy, const float *x, const float *rstd, int64_t N,
+                         int64_t C, int64_t n)
+{
+    VL_EACH (n) {
+        vf s = v_load_n(dw + i, n - i);
+
+        for (int64_t t = 0; t < N; t++) {
+            vf xh = v_mul(v_load_n(x + t * C + i, n - i), v_set1(rstd[t]));
+
+            s = v_fma(v_load_n(dy + t * C + i, n - i), xh, s);
+        }
+        v_store_n(dw + i, s, n - i);
+    }
+}
+
+static void k_rope(float *x0, float *x1, const float *cs, const float *sn, int64_t n)
+{
+    VL_EACH (n) {
+        vf a = v_load_n(x0 + i, n - i), b = v_load_n(x1 + i, n - i);
+        vf c = v_load_n(cs + i, n - i), s = v_load_n(sn + i, n - i);
+
+        v_store_n(x0 + i, v_sub(v_mul(a, c), v_mul(b, s)), n - i);
+        v_store_n(x1 + i, v_fma(a, s, v_mul(b, c)), n - i);
+    }
+}
+
+static void k_swiglu(float *h, const float *g, const float *u, int64_t F)
+{
+    VL_EACH (F)
+        v_store_n(h + i, v_mul(v_silu(v_load_n(g + i, F - i)), v_load_n(u + i, F - i)), F - i);
+}
+
+/* s = sigmoid(g): du = dh g s; dg = dh u s (1 + g (1 - s)) */
+static void k_swiglu_bwd(float *dg, float *du, const float *dh, const float *g, const float *u,
+                         int64_t F)
+{
+    const vf one = v_set1(1);
+
+    VL_EACH (F) {
+        vf gi = v_load_n(g + i, F - i), d = v_load_n(dh + i, F - i), s = v_sigmoid(gi);
+        vf t = v_mul(s, v_fma(gi, v_sub(one, s), one));
+
+        t = v_mul(v_mul(d, v_load_n(u + i, F - i)), t);
+        v_store_n(du + i, v_mul(d, v_mul(gi, s)), F - i);
+        v_store_n(dg + i, t, F - i);
+    }
+}
+
+static void k_softmax(float *s, int64_t lo, int64_t hi, float *max, float *sum)
+{
+    int64_t a = lo & ~(int64_t)15, b = (hi + 15) & ~(int64_t)15;
+    vf m = v_set1(-INFINITY), t = v_set1(0);
+
+    for (int64_t i = a; i < lo; i++)
+        s[i] = -INFINITY;
+    for (int64_t i = hi; i < b; i++)
+        s[i] = -INFINITY;
+    for (int64_t i = a; i < b; i += VL_LANES)
+        m = v_max(m, v_load(s + i));
+    *max = v_hmax(m);
+    m = v_set1(*max);
+    for (int64_t i = a; i < b; i += VL_LANES) {
+        vf p = v_exp(v_sub(v_load(s + i), m));
+
+        t = v_add(t, p);
+        v_store(s + i, p);
+    }
+    *sum = v_sum(t);
+}
+
+static void k_softmax_bwd(float *p, float *ds, int64_t c0, int64_t c1, int64_t lo, int64_t hi,
+                          float lse, float delta)
+{
+    vf l = v_set1(lse), d = v_set1(delta);
+
+    for (int64_t i = c0; i < lo; i++)
+        p[i] = -INFINITY, ds[i] = 0;
+    for (int64_t i = hi; i < c1; i++)
+        p[i] = -INFINITY, ds[i] = 0;
+    for (int64_t i = c0; i < c1; i += VL_LANES) {
+        vf e = v_exp(v_sub(v_load(p + i), l));
+
+        v_store(p + i, e);
+        v_store(ds + i, v_mul(e, v_sub(v_load(ds + i), d)));
+    }
+}
+
+static void k_part(struct vl_part *o, const float *z, int64_t n)
+{
+    vf m = v_set1(-INFINITY), s = v_set1(0), e = s, q = s, floor = v_set1(-1000);
+
+    VL_EACH (n)
+        m = v_max(m, n - i >= VL_LANES ? v_load(z + i)
+                                       : v_keep(v_load_n(z + i, n - i), (int)(n - i), -INFINITY));
+    o->m = v_hmax(m);
+    m = v_set1(o->m);
+    VL_EACH (n) {
+        vf d = v_max(floor, v_sub(v_load_n(z + i, n - i), m)), p;
+
+        if (n - i < VL_LANES)
+            d = v_keep(d, (int)(n - i), -1000);
+        p = v_exp(d); /* exactly 0 at -1000 */
+        s = v_add(s, p);
+        e = v_fma(p, d, e);
+        q = v_fma(p, p, q);
+    }
+    o->s = v_sum(s);
+    o->e = v_sum(e);
+    o->q = v_sum(q);
+}
+
+static int k_finite(const float *z, int64_t n)
+{
+    vf s = v_set1(0);
+
+    VL_EACH (n)
+        s = v_fma(v_load_n(z + i, n - i), v_set1(0), s);
+    return v_sum(s) == 0;
+}
+
+static void k_head_dz(float *z, int64_t n, float lse, float H, float dlogp, float dent,
+                      float inv_temp)
+{
+    vf l = v_set1(lse), h = v_set1(H), a = v_set1(dlogp), b = v_set1(dent), t = v_set1(-inv_temp);
+
+    VL_EACH (n) {
+        vf lp = v_max(v_set1(-1000), v_sub(v_load_n(z + i, n - i), l));
+        vf w = v_fma(b, v_add(lp, h), a);
+
+        v_store_n(z + i, v_mul(v_mul(v_exp(lp), w), t), n - i);
+    }
+}
+
+static void k_exp_sub(float *p, const float *z, float m, int64_t n)
+{
+    VL_EACH (n)
+        v_store_n(p + i, v_exp(v_sub(v_load_n(z + i, n - i), v_set1(m))), n - i);
+}
+
+static int64_t k_adamw(float *p, float *m, float *v, const float *g, int64_t n,
+                       const struct vl_adamw_step *o)
+{
+    int64_t changed = 0;
+
+    VL_EACH (n) {
+        int64_t left = n - i;
+        vf gi = v_mul(v_load_n(g + i, left), v_set1(o->grad_scale)), p0 = v_load_n(p + i, left);
+        vf mi = v_fma(v_set1(o->beta1), v_load_n(m + i, left), v_mul(v_set1(o->rest1), gi));
+        vf vi =
+            v_fma(v_set1(o->beta2), v_load_n(v + i, left), v_mul(v_set1(o->rest2), v_mul(gi, gi)));
+        vf d = v_fma(v_sqrt(vi), v_set1(o->inv_sqrt2), v_set1(o->eps));
+        vf p1 = v_sub(v_mul(p0, v_set1(o->decay)), v_mul(v_set1(o->step), v_div(mi, d)));
+
+        if (left < VL_LANES) {
+            p0 = v_keep(p0, (int)left, 0);
+            p1 = v_keep(p1, (int)left, 0);
+        }
+        changed += v_differ(p0, p1);
+        v_store_n(m + i, mi, left);
+        v_store_n(v + i, vi, left);
+        v_store_n(p + i, p1, left);
+    }
+    return changed;
+}
+
+static double k_sumsq(const float *x, int64_t n)
+{
+    vd s = vd_zero();
+
+    VL_EACH (n)
+        s = vd_add_sq(s, v_load_n(x + i, n - i));
+    return vd_sum(s);
+}

@@ -1,0 +1,121 @@
+/* cpu.h - what the files of the CPU backend share: the context, threads, scratch, packed weights.
+ *
+ * Operations run one at a time on a context (the scratch is shared). Work is cut into tasks whose
+ * outputs are disjoint, so that which thread takes which task cannot change a bit; hence dynamic
+ * schedules, which do not stall when another process takes a core. */
+#ifndef VL_CPU_H
+#define VL_CPU_H
+
+#include "libverl/engine/backend.h"
+#include "kernels/cpu/kern.h"
+
+enum { VL_SCRATCH_X, VL_SCRATCH_A, VL_SCRATCH_B, VL_SCRATCH_THREAD, VL_SCRATCHES };
+
+struct vl_cpu {
+    struct vl_backend be;
+    struct vl_kern k;
+    int threads;
+    struct {
+        void *p;
+        size_t bytes;
+    } scratch[VL_SCRATCHES];
+};
+
+/* Panels of width nr: fw holds W^T for y, bw holds W for dx (train only).
+ * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; bf16: pairs of i or o. */
+struct vl_weight {
+    int64_t O, I;
+    enum vl_compute ct;
+    int train;
+    void *fw, *bw;
+};
+
+/* Rows of a matrix as the products read them: f, or h = pairs of bf16; ld in elements of either. */
+struct vl_rows {
+    const float *f;
+    const uint32_t *h;
+    int64_t ld;
+};
+
+/* Threads worth starting for about `work` elementary steps (a team costs some microseconds). */
+int vl_cpu_team(const struct vl_cpu *c, double work);
+/* At least `bytes` of scratch `which`, 64-byte aligned, contents undefined; ends the process with
+ * status 71 when memory is gone (operations cannot fail). */
+void *vl_cpu_scratch(struct vl_cpu *c, int which, size_t bytes);
+/* n floats for each thread of the largest team; thread t uses p + t * stride (returned in *stride). */
+float *vl_cpu_thread_scratch(struct vl_cpu *c, size_t n, size_t *stride);
+void *vl_cpu_alloc(size_t bytes);  /* 64-byte aligned, zeroed, huge pages when large; or NULL */
+int vl_cpu_count(int local_ranks); /* threads by affinity mask, cgroup and OMP_NUM_THREADS */
+
+/* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by the whole team. */
+struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
+                           enum vl_compute ct);
+/* One row tile by one panel, by the calling thread: y[m][n] for panel p of fw (n < nr), or of bw.
+ * y points at the first output of the panel. */
+void vl_cpu_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
+                   int64_t M, const struct vl_weight *w, int64_t p);
+/* dx (M, I) panel p, from dy columns o0 .. o0+n (o0 even); add = 0 starts from zero. */
+void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_rows dy, int64_t m0,
+                    int64_t M, const struct vl_weight *w, int64_t p, int64_t o0, int64_t n,
+                    int add);
+int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n);
+
+/* the table's entries, by file */
+int vl_cpu_weight_new(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
+                      int train, struct vl_err *e);
+void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev);
+void vl_cpu_weight_free(void *ctx, struct vl_weight *w);
+size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
+void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *w,
+                   const float *bias, int64_t N);
+void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
+                      int accumulate);
+void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
+                      int64_t I);
+void vl_cpu_linear_db(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
+
+void vl_cpu_embed(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C);
+void vl_cpu_embed_dw(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
+                     int64_t C);
+void vl_cpu_rmsnorm(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
+                    int64_t C, float eps);
+void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const float *x,
+                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
+                 int64_t N, int32_t heads, int32_t D, int dir);
+void vl_cpu_swiglu(void *ctx, float *h, const float *gu, int64_t N, int64_t F);
+void vl_cpu_swiglu_bwd(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
+                       int64_t F);
+void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n);
+void vl_cpu_scale(void *ctx, float *x, float a, int64_t n);
+void vl_cpu_gather(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
+void vl_cpu_scatter_add(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
+                        int64_t C);
+
+void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
+                     const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a);
+void vl_cpu_kv_copy(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD);
+void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
+                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_attn *a);
+void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float *out,
+                          const float *lse, const float *qkv, const struct vl_seq *seq,
+                          int64_t nseq, const struct vl_attn *a);
+
+void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
+                      const float *x, const struct vl_weight *w, const int32_t *target,
+                      float inv_temp, int64_t M);
+void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
+                     const int32_t *target, const float *lse, const float *entropy,
+                     const float *dlogp, const float *dent, float inv_temp, int64_t M);
+void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_weight *w,
+                        float inv_temp, int64_t M);
+void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
+                        const struct vl_weight *w, const double *u, const struct vl_sampling *s,
+                        int64_t M);
+
+double vl_cpu_sumsq(void *ctx, const float *x, int64_t n);
+void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
+                  const struct vl_adamw *o, int64_t *changed);
+
+#endif

@@ -1,0 +1,88 @@
+/* kern.h - the single-threaded inner loops that exist once per instruction set.
+ *
+ * Every entry gives the same bits in all tables; kern_*.c instantiate the body_*.h files over
+ * simd.h. Threads, scratch and shapes are the business of the callers (linear.c, attention.c, ...).
+ * Strides are in elements. */
+#ifndef VL_CPU_KERN_H
+#define VL_CPU_KERN_H
+
+#include <stdint.h>
+
+/* Partial log-softmax sums of one row over one chunk of the vocabulary. */
+struct vl_part {
+    float m; /* max z */
+    float s; /* sum exp(z - m) */
+    float e; /* sum exp(z - m) (z - m) */
+    float q; /* sum exp(z - m)^2 */
+};
+
+/* What one AdamW element needs, computed once per call in double. */
+struct vl_adamw_step {
+    float decay;        /* 1 - lr * weight_decay */
+    float beta1, rest1; /* beta1, 1 - beta1 */
+    float beta2, rest2;
+    float step;      /* lr / (1 - beta1^t) */
+    float inv_sqrt2; /* 1 / sqrt(1 - beta2^t) */
+    float eps, grad_scale;
+};
+
+struct vl_kern {
+    const char *name;
+    int nr; /* width of a weight panel, a multiple of 16 */
+
+    /* c (M,N) = [add ? c : 0] + sum_k a(m,k) b(k,n), one accumulator per output, k ascending by
+     * fmaf. a(m,k) = a[m*ars + k*aks], b(k,n) = b[k*bks + n]; nothing outside is read. */
+    void (*mul)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
+                int64_t bks, int64_t M, int64_t N, int64_t K, int add);
+    /* The same over K2 pairs of bf16 (low half first): acc = fma(lo, lo', fma(hi, hi', acc)),
+     * denormals as zero. a(m,k) = a[m*lda + k]. */
+    void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                  int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
+    /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
+    void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
+
+    float (*dot)(const float *a, const float *b, int64_t n);
+    void (*add)(float *y, const float *x, int64_t n);
+    void (*scale)(float *x, float a, int64_t n);
+    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a */
+
+    float (*rmsnorm)(float *y, const float *x, const float *w, int64_t C, float eps); /* rstd */
+    void (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *w, float rstd,
+                       int64_t C, int add);
+    /* dw[0..n) += sum over N rows of dy * (x * rstd), row stride C */
+    void (*rmsnorm_dw)(float *dw, const float *dy, const float *x, const float *rstd, int64_t N,
+                       int64_t C, int64_t n);
+    /* (a, b) = (a cos - b sin, a sin + b cos) */
+    void (*rope)(float *a, float *b, const float *cos, const float *sin, int64_t n);
+    void (*swiglu)(float *h, const float *g, const float *u, int64_t F);
+    void (*swiglu_bwd)(float *dg, float *du, const float *dh, const float *g, const float *u,
+                       int64_t F);
+
+    /* s[lo..hi): max, then s = exp(s - max) with zeros in the rest of the 16-aligned tiles, and the
+     * sum by lanes of absolute position */
+    void (*softmax)(float *s, int64_t lo, int64_t hi, float *max, float *sum);
+    /* p holds scores, ds holds dP over [c0, c1), both multiples of 16: p = exp(p - lse) inside
+     * [lo, hi), else 0; ds = p (ds - delta) */
+    void (*softmax_bwd)(float *p, float *ds, int64_t c0, int64_t c1, int64_t lo, int64_t hi,
+                        float lse, float delta);
+
+    void (*part)(struct vl_part *o, const float *z, int64_t n);
+    int (*finite)(const float *z, int64_t n); /* no NaN, no infinity */
+    /* dz = -inv_temp p (dlogp + dent (log p + H)), p = exp(z - lse); in place */
+    void (*head_dz)(float *z, int64_t n, float lse, float H, float dlogp, float dent,
+                    float inv_temp);
+    void (*exp_sub)(float *p, const float *z, float m, int64_t n); /* p = exp(z - m) */
+
+    int64_t (*adamw)(float *p, float *m, float *v, const float *g, int64_t n,
+                     const struct vl_adamw_step *o);
+    double (*sumsq)(const float *x, int64_t n);
+};
+
+extern const struct vl_kern vl_kern_scalar;
+#if defined(__x86_64__)
+extern const struct vl_kern vl_kern_avx2, vl_kern_avx512;
+/* Puts the vdpbf16ps versions of mul16 and to_bf16 into *k. */
+void vl_kern_use_avx512bf16(struct vl_kern *k);
+#endif
+
+#endif

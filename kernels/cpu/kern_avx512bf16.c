@@ -1,0 +1,17 @@
+/* kern_avx512bf16.c - the bf16 product with vdpbf16ps. */
+#if defined(__x86_64__)
+#    include "kernels/cpu/kern.h"
+
+#    define VL_SIMD   16
+#    define VL_DPBF16 1
+#    include "kernels/cpu/simd.h"
+#    include "kernels/cpu/body_tile.h"
+#    include "kernels/cpu/body_mul16.h"
+
+void vl_kern_use_avx512bf16(struct vl_kern *k)
+{
+    k->name = "avx512bf16";
+    k->mul16 = k_mul16;
+    k->to_bf16 = k_to_bf16;
+}
+#endif

@@ -1,0 +1,12 @@
+/* kern_scalar.c - the inner loops in plain C. */
+#include "kernels/cpu/kern.h"
+
+#define VL_SIMD 0
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/body_tile.h"
+#include "kernels/cpu/body_mul.h"
+#include "kernels/cpu/body_mul16.h"
+#include "kernels/cpu/body_row.h"
+#include "kernels/cpu/body_table.h"
+
+const struct vl_kern vl_kern_scalar = VL_KERN_TABLE("scalar");

@@ -1,0 +1,405 @@
+/* sample.c - drawing ids: greedy, inverse CDF, top-k and top-p, banned ids.
+ *
+ * Without top-k and top-p no row of logits is kept and nothing is sorted: a first pass leaves one
+ * struct vl_part per chunk, the chunk that holds u is found from their sums, and its logits are
+ * computed once more (with the same bits) to find the id. With a filter the logits of some rows are
+ * kept, and only as many ids are sorted as the kept set needs. */
+#include "kernels/cpu/head.h"
+
+#include "libverl/base/fmath.h"
+#include "libverl/base/mem.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEP_BYTES ((int64_t)64 << 20) /* logits kept at a time when filtering */
+
+struct draw {
+    struct vl_cpu *c;
+    const struct vl_weight *w;
+    struct vl_rows x;
+    const struct vl_sampling *s;
+    float inv_temp;
+    const int32_t *ban; /* ascending, distinct, inside the vocabulary */
+    int64_t nban, nc;
+    struct vl_part *part, *open; /* (M, nc) over all ids; over ids that are not banned */
+    int32_t *bad;                /* (M, nc) chunk has a non-finite logit */
+};
+
+static int by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* First banned id >= id. */
+static int64_t ban_from(const struct draw *d, int64_t id)
+{
+    int64_t lo = 0, hi = d->nban;
+
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+
+        if (d->ban[mid] < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* z: logits of ids id0 .. id0+n; banned ones become -inf. Returns how many. */
+static int64_t ban_apply(const struct draw *d, float *z, int64_t id0, int64_t n)
+{
+    int64_t i = ban_from(d, id0), from = i;
+
+    for (; i < d->nban && d->ban[i] < id0 + n; i++)
+        z[d->ban[i] - id0] = -INFINITY;
+    return i - from;
+}
+
+/* Parts of one chunk of one row; z is spoiled when ids in it are banned. */
+static void parts_of(const struct draw *d, float *z, int64_t row, int64_t ch)
+{
+    int64_t n = vl_chunk_width(d->w->O, ch), at = row * d->nc + ch;
+
+    d->c->k.part(d->part + at, z, n);
+    d->bad[at] = !d->c->k.finite(z, n);
+    d->open[at] = d->part[at];
+    if (ban_apply(d, z, ch * VL_CHUNK, n)) {
+        d->c->k.part(d->open + at, z, n);
+        if (d->open[at].m == -INFINITY) /* all of it is banned */
+            d->open[at].s = d->open[at].e = d->open[at].q = 0;
+    }
+}
+
+static int row_is_bad(const struct draw *d, int64_t row)
+{
+    float best = -INFINITY;
+
+    for (int64_t i = row * d->nc; i < (row + 1) * d->nc; i++) {
+        if (d->bad[i])
+            return 1;
+        best = d->open[i].m > best ? d->open[i].m : best;
+    }
+    return best == -INFINITY; /* everything is banned */
+}
+
+/* The id in chunk ch whose cumulative weight passes `want` (in units of exp(z - m) of the chunk);
+ * the last one with weight when rounding leaves none. */
+static int64_t find_in_chunk(const struct draw *d, const float *z, float *p, int64_t n, float m,
+                             double want)
+{
+    double sum = 0;
+    int64_t last = 0;
+
+    d->c->k.exp_sub(p, z, m, n);
+    for (int64_t j = 0; j < n; j++) {
+        sum += p[j];
+        if (p[j] > 0)
+            last = j;
+        if (sum > want && p[j] > 0)
+            return j;
+    }
+    return last;
+}
+
+/* Draws without filters. buf: 2 * VL_CHUNK floats. */
+static int32_t draw_plain(const struct draw *d, int64_t row, double u, float *buf, float *z_id,
+                          double *kept_lse)
+{
+    const struct vl_part *o = d->open + row * d->nc;
+    struct vl_sums s = vl_head_combine(o, d->nc);
+    int greedy = d->s->temperature == 0;
+    double want = u * s.s, f = 1;
+    int64_t ch = -1, j = 0, n;
+
+    for (int64_t i = 0; i < d->nc; i++) {
+        double w;
+
+        if (greedy) {
+            if (ch < 0 && (double)o[i].m == s.m)
+                ch = i;
+            continue;
+        }
+        f = (double)o[i].m == s.m ? 1 : vl_exp((double)o[i].m - s.m);
+        w = f * o[i].s;
+        if (w > 0)
+            ch = i;
+        if (w > want)
+            break;
+        want -= w;
+    }
+    n = vl_chunk_width(d->w->O, ch);
+    vl_head_tile(d->c, buf, VL_CHUNK, d->x, row, 1, d->w, ch, d->inv_temp);
+    memcpy(buf + VL_CHUNK, buf, (size_t)n * sizeof *buf);
+    ban_apply(d, buf + VL_CHUNK, ch * VL_CHUNK, n);
+    if (greedy)
+        while (buf[VL_CHUNK + j] != o[ch].m)
+            j++;
+    else
+        j = find_in_chunk(d, buf + VL_CHUNK, buf + VL_CHUNK, n, o[ch].m, want / f);
+    *z_id = buf[j];
+    *kept_lse = s.lse;
+    return (int32_t)(ch * VL_CHUNK + j);
+}
+
+/* One candidate; order: larger logit first, then lower id. */
+struct cand {
+    float z;
+    int32_t id;
+};
+
+static int cand_before(struct cand a, struct cand b)
+{
+    return a.z > b.z || (a.z == b.z && a.id < b.id);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    struct cand x = *(const struct cand *)a, y = *(const struct cand *)b;
+
+    return cand_before(x, y) ? -1 : cand_before(y, x);
+}
+
+static int by_cand_id(const void *a, const void *b)
+{
+    const struct cand *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Moves the first n of the order to the front (quickselect, middle pivot). */
+static void select_first(struct cand *a, int64_t count, int64_t n)
+{
+    int64_t lo = 0, hi = count - 1;
+
+    while (lo < hi) {
+        struct cand pivot = a[lo + (hi - lo) / 2], t;
+        int64_t i = lo, j = hi;
+
+        while (i <= j) {
+            while (cand_before(a[i], pivot))
+                i++;
+            while (cand_before(pivot, a[j]))
+                j--;
+            if (i <= j)
+                t = a[i], a[i++] = a[j], a[j--] = t;
+        }
+        if (n - 1 <= j)
+            hi = j;
+        else if (n - 1 >= i)
+            lo = i;
+        else
+            return;
+    }
+}
+
+/* The kept set at the front of a (all ids that are not banned, count of them), in rank order:
+ * first top-k, then of those the smallest prefix whose mass reaches top_p. Returns its size. */
+static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t count, float max)
+{
+    int64_t n = s->top_k > 0 && s->top_k < count ? s->top_k : count, tried = n < 64 ? n : 64;
+    double total = 0;
+
+    if (n < count)
+        select_first(a, count, n);
+    if (s->top_p >= 1)
+        return n;
+    qsort(a, (size_t)n, sizeof *a, by_cand_id); /* mass is summed in id order */
+    for (int64_t i = 0; i < n; i++)
+        total += vl_expf(a[i].z - max);
+    for (;; tried = tried * 8 < n ? tried * 8 : n) {
+        double sum = 0;
+
+        select_first(a, n, tried);
+        qsort(a, (size_t)tried, sizeof *a, by_rank);
+        for (int64_t i = 0; i < tried; i++) {
+            sum += vl_expf(a[i].z - max);
+            if (sum >= s->top_p * total)
+                return i + 1;
+        }
+        if (tried == n)
+            return n;
+    }
+}
+
+/* Draws from the kept set of one row of logits z (V), banned ones -inf. a: V candidates. */
+static int32_t draw_kept(const struct draw *d, const float *z, float max, double u, struct cand *a,
+                         double *kept_lse)
+{
+    int64_t count = 0, n, last = 0;
+    double total = 0, sum = 0, want;
+
+    for (int64_t j = 0; j < d->w->O; j++)
+        if (z[j] != -INFINITY)
+            a[count++] = (struct cand){ z[j], (int32_t)j };
+    n = keep_set(d->s, a, count, max);
+    qsort(a, (size_t)n, sizeof *a, by_cand_id);
+    for (int64_t i = 0; i < n; i++)
+        total += vl_expf(a[i].z - max);
+    *kept_lse = (double)max + vl_log(total);
+    want = u * total;
+    for (int64_t i = 0; i < n; i++) {
+        float p = vl_expf(a[i].z - max);
+
+        sum += p;
+        if (p > 0)
+            last = i;
+        if (sum > want && p > 0)
+            break;
+    }
+    return a[last].id;
+}
+
+/* Output of one row. */
+static void finish(const struct draw *d, int64_t row, int32_t got, float z, double kept_lse,
+                   int32_t *id, float *logp, float *logp_kept)
+{
+    struct vl_sums s = vl_head_combine(d->part + row * d->nc, d->nc);
+
+    id[row] = got;
+    logp[row] = vl_head_logp_of(z, &s);
+    if (logp_kept)
+        logp_kept[row] = (float)((double)z - kept_lse);
+}
+
+static void row_bad(int64_t row, int32_t *id, float *logp, float *logp_kept)
+{
+    id[row] = -1;
+    logp[row] = NAN;
+    if (logp_kept)
+        logp_kept[row] = NAN;
+}
+
+static void sample_plain(const struct draw *d, int32_t *id, float *logp, float *logp_kept,
+                         const double *u, int64_t M)
+{
+    struct vl_cpu *c = d->c;
+    int64_t blocks = (M + VL_RB - 1) / VL_RB;
+    size_t stride;
+    float *buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &stride);
+
+#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)d->w->O *(double)d->w->I / 8))
+    {
+        float *z = buf + (size_t)omp_get_thread_num() * stride;
+
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < blocks * d->nc; t++) {
+            int64_t m0 = t / d->nc * VL_RB, n = M - m0 < VL_RB ? M - m0 : VL_RB;
+
+            vl_head_tile(c, z, VL_CHUNK, d->x, m0, n, d->w, t % d->nc, d->inv_temp);
+            for (int64_t m = 0; m < n; m++)
+                parts_of(d, z + m * VL_CHUNK, m0 + m, t % d->nc);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t m = 0; m < M; m++) {
+            double kept_lse;
+            float z_id;
+            int32_t got;
+
+            if (row_is_bad(d, m)) {
+                row_bad(m, id, logp, logp_kept);
+                continue;
+            }
+            got = draw_plain(d, m, u ? u[m] : 0, z, &z_id, &kept_lse);
+            finish(d, m, got, z_id, kept_lse, id, logp, logp_kept);
+        }
+    }
+}
+
+/* One row with its logits at hand. */
+static void filter_row(const struct draw *d, float *z, int64_t m, double u, struct cand *a,
+                       int32_t *id, float *logp, float *logp_kept)
+{
+    int64_t V = d->w->O;
+    float chunk[VL_CHUNK], max = -INFINITY;
+    double kept_lse;
+    int32_t got;
+
+    for (int64_t ch = 0; ch < d->nc; ch++) {
+        memcpy(chunk, z + ch * VL_CHUNK, (size_t)vl_chunk_width(V, ch) * sizeof *chunk);
+        parts_of(d, chunk, m, ch);
+    }
+    if (row_is_bad(d, m)) {
+        row_bad(m, id, logp, logp_kept);
+        return;
+    }
+    for (int64_t ch = 0; ch < d->nc; ch++)
+        max = d->open[m * d->nc + ch].m > max ? d->open[m * d->nc + ch].m : max;
+    memcpy(a + V, z, (size_t)V * sizeof *z);
+    ban_apply(d, (float *)(a + V), 0, V);
+    got = draw_kept(d, (float *)(a + V), max, u, a, &kept_lse);
+    finish(d, m, got, z[got], kept_lse, id, logp, logp_kept);
+}
+
+static void sample_filtered(const struct draw *d, int32_t *id, float *logp, float *logp_kept,
+                            const double *u, int64_t M)
+{
+    struct vl_cpu *c = d->c;
+    int64_t V = d->w->O, R = KEEP_BYTES / (V * (int64_t)sizeof(float));
+    size_t stride;
+    float *buf, *z;
+
+    R = R < 1 ? 1 : R > M ? M : R;
+    z = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)(R * V) * sizeof *z);
+    buf = vl_cpu_thread_scratch(c, (size_t)V * 3, &stride); /* V candidates and V logits */
+#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)V *(double)d->w->I / 8))
+    for (int64_t m0 = 0; m0 < M; m0 += R) {
+        int64_t n = M - m0 < R ? M - m0 : R;
+
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t ch = 0; ch < d->nc; ch++)
+            vl_head_tile(c, z + ch * VL_CHUNK, V, d->x, m0, n, d->w, ch, d->inv_temp);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t m = 0; m < n; m++)
+            filter_row(d, z + m * V, m0 + m, u[m0 + m],
+                       (struct cand *)(buf + (size_t)omp_get_thread_num() * stride), id, logp,
+                       logp_kept);
+    }
+}
+
+/* The ban list sorted, distinct, without ids outside the vocabulary; caller frees. */
+static int32_t *ban_sorted(const struct vl_sampling *s, int64_t V, int64_t *n)
+{
+    int32_t *b = vl_alloc(((size_t)s->nban + 1) * sizeof *b);
+    int64_t k = 0;
+
+    for (int32_t i = 0; i < s->nban; i++)
+        if (s->ban[i] >= 0 && s->ban[i] < V)
+            b[k++] = s->ban[i];
+    qsort(b, (size_t)k, sizeof *b, by_id);
+    *n = 0;
+    for (int64_t i = 0; i < k; i++)
+        if (i == 0 || b[i] != b[i - 1])
+            b[(*n)++] = b[i];
+    return b;
+}
+
+void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
+                        const struct vl_weight *w, const double *u, const struct vl_sampling *s,
+                        int64_t M)
+{
+    struct vl_cpu *c = ctx;
+    int greedy = s->temperature == 0;
+    struct draw d = { .c = c,
+                      .w = w,
+                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .s = s,
+                      .inv_temp = greedy ? 1 : (float)(1 / s->temperature),
+                      .nc = vl_chunks(w->O) };
+    int32_t *ban = ban_sorted(s, w->O, &d.nban);
+
+    d.ban = ban;
+    d.part =
+        vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(M * d.nc) * (2 * sizeof *d.part + sizeof *d.bad));
+    d.open = d.part + M * d.nc;
+    d.bad = (int32_t *)(d.open + M * d.nc);
+    if (greedy || ((s->top_k <= 0 || s->top_k >= w->O) && s->top_p >= 1))
+        sample_plain(&d, id, logp, logp_kept, u, M);
+    else
+        sample_filtered(&d, id, logp, logp_kept, u, M);
+    free(ban);
+}

@@ -1,0 +1,50 @@
+/* simd.h - a vector of 16 virtual fp32 lanes on every instruction set.
+ *
+ * The includer defines VL_SIMD to 16 (AVX-512: one register), 8 (AVX2: two) or 0 (plain C: an array)
+ * and may include it once per translation unit. Kernels are written once over `vf`; each operation
+ * is lane by lane one IEEE operation, and sums over lanes use one tree, so that all instruction sets
+ * give the same bits. max follows the x86 rule everywhere: the second operand when unordered. */
+#ifndef VL_CPU_SIMD_H
+#define VL_CPU_SIMD_H
+
+#include "libverl/base/fmath.h"
+
+#define VL_LANES 16
+#define VL_INL   static inline __attribute__((always_inline))
+
+#if defined(__clang__)
+#    define VL_UNROLL _Pragma("unroll")
+#else
+#    define VL_UNROLL _Pragma("GCC unroll 16")
+#endif
+#define VL_UNROLLED(i, n) VL_UNROLL for (int i = 0; i < (n); i++) /* n constant */
+
+#if VL_SIMD == 16
+#    include "kernels/cpu/simd_avx512.h"
+#elif VL_SIMD == 8
+#    include "kernels/cpu/simd_avx2.h"
+#else
+#    include "kernels/cpu/simd_scalar.h"
+#endif
+
+/* lanes >= n become `fill` */
+VL_INL vf v_keep(vf a, int n, float fill)
+{
+    return n >= VL_LANES ? a : v_keep_n(a, n, fill);
+}
+
+/* n >= 16 loads all lanes; missing lanes are 0 */
+VL_INL vf v_load_n(const float *p, int64_t n)
+{
+    return n >= VL_LANES ? v_load(p) : v_load_part(p, (int)n);
+}
+
+VL_INL void v_store_n(float *p, vf a, int64_t n)
+{
+    if (n >= VL_LANES)
+        v_store(p, a);
+    else
+        v_store_part(p, a, (int)n);
+}
+
+#endif

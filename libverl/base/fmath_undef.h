@@ -1,0 +1,24 @@
+/* fmath_undef.h - drops the step macros after an inclusion of fmath_body.h. No include guard. */
+#undef F
+#undef I
+#undef FM_FN
+#undef FM
+#undef FM_SET
+#undef FM_ISET
+#undef FM_FMA
+#undef FM_ADD
+#undef FM_SUB
+#undef FM_MUL
+#undef FM_DIV
+#undef FM_SEL_LT
+#undef FM_SEL_EQ
+#undef FM_BITS
+#undef FM_FLOAT
+#undef FM_CVT
+#undef FM_IADD
+#undef FM_ISUB
+#undef FM_ISHL
+#undef FM_ISAR
+#undef FM_IAND
+#undef FM_IANDNOT
+#undef FM_IOR

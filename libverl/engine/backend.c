@@ -1,0 +1,115 @@
+/* backend.c - chooses the device: the built-in CPU backend or a plugin opened by dlopen.
+ *
+ * Programs link no device library. The plugin is libverl_cuda.so beside the program, in ../lib, or
+ * where the dynamic loader looks; it exports one symbol:
+ *     int vl_backend_plugin(struct vl_backend **be, int device, int threads, struct vl_err *e);
+ * and its table must carry our VL_BACKEND_VERSION. */
+#include "libverl/engine/backend.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLUGIN "libverl_cuda.so"
+
+typedef int (*plugin_fn)(struct vl_backend **be, int device, int threads, struct vl_err *e);
+
+static void *plugin_dlopen(void)
+{
+    static const char *const place[] = { "", "../lib/", "../lib/verl/" };
+    char exe[3000], path[3100];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    void *h = NULL;
+
+    if (n > 0) {
+        char *slash;
+
+        exe[n] = 0;
+        slash = strrchr(exe, '/');
+        if (slash)
+            slash[1] = 0;
+        for (size_t i = 0; i < sizeof place / sizeof *place && !h; i++) {
+            snprintf(path, sizeof path, "%s%s" PLUGIN, exe, place[i]);
+            if (access(path, F_OK) == 0)
+                h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+            if (!h && access(path, F_OK) == 0)
+                return NULL; /* it is there and broken: dlerror says why */
+        }
+    }
+    return h ? h : dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+}
+
+static int open_cuda(struct vl_backend **be, int device, int threads, struct vl_err *e)
+{
+    void *h = plugin_dlopen();
+    plugin_fn fn;
+    int rc;
+
+    if (!h)
+        return vl_fail(e, VL_E_UNAVAIL, "device cuda: %s", dlerror());
+    *(void **)&fn = dlsym(h, "vl_backend_plugin");
+    if (!fn) {
+        vl_fail(e, VL_E_UNAVAIL, "device cuda: " PLUGIN " has no symbol vl_backend_plugin");
+        dlclose(h);
+        return e->code;
+    }
+    rc = fn(be, device, threads, e);
+    if (rc == 0 && (*be)->version != VL_BACKEND_VERSION) {
+        unsigned v = (*be)->version;
+
+        (*be)->close(*be);
+        *be = NULL;
+        rc = vl_fail(e, VL_E_UNAVAIL,
+                     "device cuda: " PLUGIN " has interface version %u, this program needs %d: "
+                     "build both from one source tree",
+                     v, VL_BACKEND_VERSION);
+    }
+    if (rc)
+        dlclose(h);
+    return rc;
+}
+
+/* "cuda" or "cuda:N" with N in 0..1023 */
+static int cuda_number(const char *device, int *n)
+{
+    char *end;
+    long v;
+
+    *n = 0;
+    if (strcmp(device, "cuda") == 0)
+        return 1;
+    if (strncmp(device, "cuda:", 5) != 0 || device[5] < '0' || device[5] > '9')
+        return 0;
+    v = strtol(device + 5, &end, 10);
+    *n = (int)v;
+    return *end == 0 && v < 1024;
+}
+
+int vl_backend_open(struct vl_backend **be, const char *device, int threads, int local_ranks,
+                    void (*say)(void *arg, const char *line), void *arg, struct vl_err *e)
+{
+    static int said;
+    struct vl_err why = { 0 };
+    int n;
+
+    *be = NULL;
+    if (!device || strcmp(device, "auto") == 0) {
+        if (open_cuda(be, 0, threads, &why) == 0)
+            return 0;
+        if (say && !said) {
+            char line[sizeof why.msg + 40];
+
+            snprintf(line, sizeof line, "running on the CPU (%s)", why.msg);
+            say(arg, line);
+            said = 1;
+        }
+        return vl_backend_cpu(be, NULL, threads, local_ranks, e);
+    }
+    if (strcmp(device, "cpu") == 0)
+        return vl_backend_cpu(be, NULL, threads, local_ranks, e);
+    if (cuda_number(device, &n))
+        return open_cuda(be, n, threads, e);
+    return vl_fail(e, VL_E_USAGE, "device '%s' is not one of auto, cpu, cuda, cuda:N", device);
+}
