@@ -32,7 +32,7 @@ static int find_params(struct vl_engine *g, const struct vl_model *m, struct vl_
     g->norm = offset_of(m, "norm");
     g->head = offset_of(m, "head");
     g->value_head = offset_of(m, "value_head");
-    g->value_bias = offset_of(m, "value_bias");
+    g->value_bias = offset_of(m, "value_head_bias");
     g->layer = vl_alloc((size_t)c->L * sizeof *g->layer);
     for (int64_t l = 0; l < c->L; l++) {
         struct vl_layer *y = &g->layer[l];
