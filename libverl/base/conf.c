@@ -99,6 +99,20 @@ static int file_leaf(struct file *f, const char *key, const struct vl_yaml *v)
     return rc;
 }
 
+/* What a Hydra file holds beside values: the Python class of a section, a mandatory value not given,
+ * a section left empty. */
+static int no_value(struct file *f, const char *key, const struct vl_yaml *v)
+{
+    size_t n = strlen(key);
+
+    if (n >= 8 && !strcmp(key + n - 8, "_target_"))
+        return 1;
+    if (v->kind != VL_YAML_SCALAR)
+        return 0;
+    return (!v->quoted && !strcmp(v->text, "???")) ||
+           (vl_yaml_null(v) && vl_key_section(f->n, key) && !vl_key_find(key));
+}
+
 /* A map is a section, to be entered, unless it is the value of an open key. */
 static int file_map(struct file *f, const char *prefix, const struct vl_yaml *map)
 {
@@ -117,7 +131,7 @@ static int file_map(struct file *f, const char *prefix, const struct vl_yaml *ma
         }
         if (v->kind == VL_YAML_MAP && !open && vl_key_section(f->n, key))
             rc = file_map(f, key, v);
-        else
+        else if (!no_value(f, key, v))
             rc = file_leaf(f, key, v);
         free(key);
     }

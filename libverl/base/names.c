@@ -113,6 +113,8 @@ static int open_member(const struct vl_names *n, const char *given, const char *
         vl_buf_free(&h.list);
         if (!h.n || !vl_key_open(h.first))
             continue;
+        if (!h.exact && vl_key_section(n, head)) /* rollout.topp is no member of reward_model's */
+            continue;
         rc = vl_key_resolve(n, head, 1, where, &full, e);
         if (!rc && vl_key_open(full))
             *made = vl_asprintf("%s%s", full, given + strlen(head));

@@ -236,6 +236,11 @@ static void test_yaml(void **state)
     assert_string_equal(o.stop.s[1], "y: z");
     assert_string_equal(o.name, "null");
     assert_true(o.top_k == VL_NULL_I64 && !o.sample);
+    good("-c", yaml("actor_rollout_ref:\n  rollout:\n    _target_: a.b.C\n    name: ???\n"
+                    "  ref: {model: null, profiler: {tool_config: {a: {b: 1}}}}\n"
+                    "  actor: {checkpoint: {load_contents: \"${.save_contents}\"}}\n"
+                    "ray_kwargs: {ray_init: {num_cpus: null}}\n"));
+    assert_null(o.name);
     bad(":3: unknown key 'actor_rollout_ref.rollout.tempreature'", "-c",
         yaml("actor_rollout_ref:\n  rollout:\n    tempreature: 1\n"));
     bad(":2: key 'n' is given twice, first in line 1", "-c", yaml("n: 1\nn: 2\n"));
