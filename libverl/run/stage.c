@@ -3,7 +3,7 @@
 #include "libverl/run/stage.h"
 
 #include "formats/dp.h"
-#include "libverl/run/depends.h"
+#include "formats/fields.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
 
@@ -91,40 +91,37 @@ static int has_name(const char *const *list, const char *name)
     return 0;
 }
 
-/* Drops `name` and what depends on it, directly or through others; kept: columns of adds, which
- * are dropped by their own turn. */
-static void drop_with_dependents(struct vl_batch *b, const char *name, const char *const *adds,
-                                 struct vl_buf *also)
+/* Drops what is computed from `name`, but for the columns the stage makes itself. */
+static void drop_dependents(struct vl_batch *b, const char *name, const char *const *adds,
+                            struct vl_buf *dropped)
 {
-    for (size_t i = 0; i < b->ncol; i++) {
-        char *other = vl_strdup(b->col[i].name);
+    for (size_t i = b->ncol; i-- > 0;) {
+        const char *other = b->col[i].name;
 
-        if (vl_field_depends(other, name) && strcmp(other, name) != 0 && !has_name(adds, other)) {
-            vl_buf_printf(also, "%s%s", also->n ? ", " : "", other);
-            vl_batch_drop(b, other);
-            drop_with_dependents(b, other, adds, also);
-            i = (size_t)-1; /* the columns have moved: from the start */
-        }
-        free(other);
+        if (has_name(adds, other) || !vl_field_depends(other, name))
+            continue;
+        vl_buf_printf(dropped, "%s%s", dropped->n ? ", " : "", other);
+        vl_batch_drop(b, other);
     }
 }
 
 void vl_stage_replaces(struct vl_ctx *x, struct vl_batch *b, const char *const *adds)
 {
-    struct vl_buf replaced = { 0 }, also = { 0 };
+    struct vl_buf replaced = { 0 }, dropped = { 0 };
 
     for (const char *const *a = adds; a && *a; a++) {
         if (!vl_batch_col(b, *a))
             continue;
         vl_buf_printf(&replaced, "%s%s", replaced.n ? ", " : "", *a);
-        drop_with_dependents(b, *a, adds, &also);
+        drop_dependents(b, *a, adds, &dropped);
         vl_batch_drop(b, *a);
     }
     if (replaced.n)
         vl_info(&x->log, "replaces %s%s%s", replaced.s,
-                also.n ? "; drops what was made from it: " : "", also.n ? also.s : "");
+                dropped.n ? "; drops what was made from the old: " : "",
+                dropped.n ? dropped.s : "");
     vl_buf_free(&replaced);
-    vl_buf_free(&also);
+    vl_buf_free(&dropped);
 }
 
 /* -o must not take the full batch's place with a part of it. */
