@@ -1,0 +1,276 @@
+/* infer.c - opening a model for a stage and running packed rows through it. See infer.h.
+ *
+ * Each rank reads the weights itself and packs its own range of rows; rank 0 puts the ranges end to
+ * end. Since no row's bits depend on its neighbours, neither the ranges nor the micro-batches show. */
+#include "libverl/run/infer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libverl/base/meminfo.h"
+#include "libverl/engine/generate.h"
+#include "libverl/run/weights.h"
+
+static void say(void *arg, const char *line)
+{
+    vl_info(arg, "%s", line);
+}
+
+enum vl_compute vl_default_compute(const struct vl_backend *be)
+{
+    return strstr(be->name, "bf16") ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
+}
+
+static int pick_compute(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b,
+                        const char *given, struct vl_err *e)
+{
+    char *meta = vl_meta_str(b, "compute");
+    int chosen = strcmp(given, "auto") != 0;
+    const char *name = chosen ? given : meta;
+
+    if (name && strcmp(name, "bf16") != 0 && strcmp(name, "fp32") != 0)
+        vl_fail(e, VL_E_DATA, "meta_info.compute is \"%s\": expected fp32 or bf16", name);
+    else if (name)
+        f->compute = strcmp(name, "bf16") == 0 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
+    else
+        f->compute = vl_default_compute(f->be);
+    if (!e->code && chosen && meta && strcmp(meta, given) != 0)
+        vl_warn(&x->log,
+                "--compute %s, but the batch was made with %s (meta_info.compute): log-probs will "
+                "not be equal to the bit",
+                given, meta);
+    free(meta);
+    return e->code;
+}
+
+int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
+                  const char *key, enum vl_head head, const char *compute, struct vl_err *e)
+{
+    int threads = x->common->threads ? (int)x->common->threads : x->comm.threads;
+
+    *f = (struct vl_infer){ 0 };
+    if (!path || !*path)
+        vl_fail(e, VL_E_USAGE, "no model: give -m DIR or %s=DIR", key);
+    if (!e->code && !vl_model_open(&f->model, path, head, 0, e) &&
+        !vl_backend_open(&f->be, x->common->device, threads, x->comm.local_size, say, &x->log, e))
+        (void)!pick_compute(x, f, b, compute, e);
+    return vl_comm_agree(&x->comm, e);
+}
+
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, size_t extra,
+                  struct vl_err *e)
+{
+    struct vl_engine_opts o = { .compute = f->compute };
+    const struct vl_config *c = &f->model->cfg;
+    size_t slab = (size_t)f->model->count * sizeof(float);
+    size_t need = vl_engine_bytes(c, &o, f->be, N, M) + extra;
+    size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
+    char *dir = vl_strdup(f->model->dir);
+
+    vl_info(&x->log, "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once",
+            dir, (double)f->model->count * 1e-6, f->be->name, vl_compute_name(f->compute),
+            (double)need * 1e-6, N);
+    if (have != SIZE_MAX && (need + slab) * ranks > have)
+        vl_fail(e, VL_E_OS,
+                "%s needs %.1f MB and %.1f MB while loading, on %d ranks of this host, where %.1f "
+                "MB are available: lower the token budget or use fewer ranks",
+                dir, (double)need * 1e-6, (double)slab * 1e-6, x->comm.local_size,
+                (double)have * 1e-6);
+    if (!vl_comm_agree(&x->comm, e)) {
+        enum vl_head head = c->head;
+
+        vl_model_free(f->model);
+        f->model = NULL;
+        if (!vl_model_open(&f->model, dir, head, 1, e) &&
+            !vl_engine_new(&f->eng, f->model, f->be, &o, e))
+            vl_model_release_slab(f->model);
+        vl_comm_agree(&x->comm, e);
+    }
+    free(dir);
+    return e->code;
+}
+
+void vl_infer_close(struct vl_infer *f)
+{
+    vl_engine_free(f->eng);
+    if (f->model)
+        vl_model_free(f->model);
+    if (f->be)
+        f->be->close(f->be);
+    *f = (struct vl_infer){ 0 };
+}
+
+void vl_infer_out_free(struct vl_infer_out *out)
+{
+    for (int k = 0; k < VL_INFER_COLUMNS; k++) {
+        free(out->column[k]);
+        out->column[k] = NULL;
+    }
+}
+
+/* A rank's share: its rows as a batch of their own, their micro-batches, and local columns. */
+struct share {
+    struct vl_rows rows;
+    int64_t *first, micros, N, M;
+    float *column[VL_INFER_COLUMNS]; /* (rows.B, R) */
+    float *out[VL_INFER_COLUMNS];    /* (M) of one micro-batch */
+};
+
+static void cut_share(struct share *s, const struct vl_rows *r, const struct vl_cut *cut, int rank,
+                      int size)
+{
+    int64_t *cost = vl_alloc((size_t)r->B * sizeof *cost);
+    int64_t *range = vl_alloc((size_t)(size + 1) * sizeof *range), lo, n;
+    int by_rows = cut->rows != VL_NULL_I64 && cut->rows > 0;
+
+    for (int64_t i = 0; i < r->B; i++)
+        cost[i] = vl_rows_tokens(r, i);
+    vl_comm_cut(size, cost, r->B, range);
+    lo = range[rank], n = range[rank + 1] - lo;
+    s->rows = (struct vl_rows){ .B = n,
+                                .P = r->P,
+                                .R = r->R,
+                                .start = r->start + lo,
+                                .ids = r->ids,
+                                .plen = r->plen + lo,
+                                .rlen = r->rlen + lo };
+    s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
+    s->micros = vl_micro_cut(&s->rows, NULL, 0, n, by_rows && !cut->dynamic ? cut->rows : 0,
+                             !by_rows || cut->dynamic ? cut->max_tokens : 0, s->first);
+    for (int64_t k = 0; k < s->micros; k++) {
+        int64_t tokens = 0, outputs = 0;
+
+        for (int64_t i = s->first[k]; i < s->first[k + 1]; i++)
+            tokens += vl_rows_tokens(&s->rows, i), outputs += s->rows.rlen[i];
+        s->N = tokens > s->N ? tokens : s->N;
+        s->M = outputs > s->M ? outputs : s->M;
+    }
+    free(cost);
+    free(range);
+}
+
+static int alloc_share(struct share *s, const struct vl_infer_out *out, struct vl_err *e)
+{
+    for (int k = 0; k < VL_INFER_COLUMNS; k++)
+        if (out->want[k] && (vl_try_alloc(&s->column[k], (size_t)s->rows.B * (size_t)s->rows.R,
+                                          sizeof(float), "result columns", e) ||
+                             vl_try_alloc(&s->out[k], (size_t)s->M, sizeof(float), "results", e)))
+            return e->code;
+    return 0;
+}
+
+static void free_share(struct share *s)
+{
+    free(s->first);
+    for (int k = 0; k < VL_INFER_COLUMNS; k++) {
+        free(s->column[k]);
+        free(s->out[k]);
+    }
+}
+
+static int run_share(struct vl_ctx *x, struct vl_infer *f, struct share *s, float inv_temp,
+                     struct vl_err *e)
+{
+    for (int64_t k = 0; k < s->micros && !e->code; k++) {
+        struct vl_pack pack;
+
+        vl_pack_rows(&pack, &s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k]);
+        if (!vl_engine_forward(f->eng, &pack.p, inv_temp, 0, s->out[VL_INFER_LOGP],
+                               s->out[VL_INFER_ENTROPY], s->out[VL_INFER_SUM_PI2],
+                               s->out[VL_INFER_VALUE], e))
+            for (int c = 0; c < VL_INFER_COLUMNS; c++)
+                if (s->column[c])
+                    vl_pack_scatter(s->column[c], &pack, s->out[c]);
+        vl_pack_free(&pack);
+        vl_progress(&x->log, "rows", s->first[k + 1], s->rows.B, "");
+    }
+    return e->code;
+}
+
+/* Ranges are in row order, so end to end they are the columns. */
+static int gather_share(struct vl_ctx *x, struct share *s, struct vl_infer_out *out,
+                        struct vl_err *e)
+{
+    size_t *sizes = vl_alloc((size_t)x->comm.size * sizeof *sizes);
+    size_t bytes = (size_t)s->rows.B * (size_t)s->rows.R * sizeof(float);
+
+    for (int k = 0; k < VL_INFER_COLUMNS && !e->code; k++)
+        if (out->want[k])
+            (void)!vl_comm_gather(&x->comm, s->column[k], bytes,
+                                  x->comm.rank == 0 ? (void **)&out->column[k] : NULL,
+                                  x->comm.rank == 0 ? sizes : NULL, e);
+    free(sizes);
+    return e->code;
+}
+
+int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
+                  const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,
+                  struct vl_err *e)
+{
+    struct share s = { 0 };
+
+    cut_share(&s, r, cut, x->comm.rank, x->comm.size);
+    (void)!alloc_share(&s, out, e);
+    if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {
+        (void)!run_share(x, f, &s, inv_temp, e);
+        if (!vl_comm_agree(&x->comm, e))
+            (void)!gather_share(x, &s, out, e);
+    }
+    free_share(&s);
+    return e->code;
+}
+
+int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, double given, double *out,
+                         struct vl_err *e)
+{
+    double meta = 0;
+    int have = vl_meta_f64(b, "temperature", &meta);
+
+    if (!have && isnan(given))
+        return vl_fail(e, VL_E_DATA,
+                       "meta_info has no temperature: give actor_rollout_ref.rollout.temperature, "
+                       "e.g. 1.0");
+    *out = isnan(given) ? meta : given;
+    if (have && !isnan(given) && meta != given)
+        vl_warn(&x->log,
+                "rollout.temperature=%g is used, but the batch was sampled at temperature %g "
+                "(meta_info.temperature)",
+                given, meta);
+    if (!(*out >= 0) || isinf(*out))
+        return vl_fail(e, VL_E_DATA, "temperature %g: expected a number from 0, e.g. 1.0", *out);
+    return 0;
+}
+
+int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **mask,
+                  struct vl_err *e)
+{
+    const int64_t *column = NULL;
+    int64_t R = r->R;
+
+    if (vl_try_alloc(mask, (size_t)r->B * (size_t)R, sizeof **mask, "response mask", e))
+        return e->code;
+    if (vl_batch_col(b, "response_mask")) {
+        if (vl_batch_need(b, "response_mask", VL_I64, 1, &R, &column, e))
+            return e->code;
+        memcpy(*mask, column, (size_t)(r->B * R) * sizeof **mask);
+        return 0;
+    }
+    for (int64_t i = 0; i < r->B; i++)
+        for (int64_t t = 0; t < r->rlen[i]; t++)
+            (*mask)[i * R + t] = 1;
+    return 0;
+}
+
+int vl_infer_add(struct vl_batch *b, const char *name, int64_t R, const float *data,
+                 struct vl_err *e)
+{
+    struct vl_col *c;
+
+    if (vl_batch_add_tensor(b, name, VL_F32, 1, &R, &c, e))
+        return e->code;
+    if (c->bytes)
+        memcpy(c->data, data, c->bytes);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* infer.h - what the stages that run a model forward share: opening it, packed passes over rows,
+ * agreement with what the batch's meta_info says. */
+#ifndef VL_INFER_H
+#define VL_INFER_H
+
+#include "libverl/engine/engine.h"
+#include "libverl/engine/pack.h"
+#include "libverl/run/stage.h"
+
+struct vl_infer {
+    struct vl_model *model;
+    struct vl_backend *be;
+    struct vl_engine *eng;
+    enum vl_compute compute;
+};
+
+/* bf16 where the device multiplies it (its name says so), else fp32. */
+enum vl_compute vl_default_compute(const struct vl_backend *be);
+
+/* Rows of a forward pass: `rows` rows (<= 0 or VL_NULL_I64: any) and, with dynamic or when rows is
+ * not set, at most max_tokens tokens. */
+struct vl_cut {
+    int64_t rows;
+    int dynamic;
+    int64_t max_tokens;
+};
+
+/* Opens configuration and device: f->model without weights, f->be, f->compute. path NULL or "" is
+ * VL_E_USAGE that names -m and `key`. compute "auto": what meta_info.compute says, else the
+ * device's default; a given one that differs from meta_info warns. Collective (agrees). Close with
+ * vl_infer_close also after an error. */
+int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
+                  const char *key, enum vl_head head, const char *compute,
+                  struct vl_err *e) VL_MUST_CHECK;
+/* Says what will be needed (N tokens and M outputs in one pass, extra bytes besides), refuses with
+ * VL_E_OS when that is not there, and loads the weights. Collective. */
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, size_t extra,
+                  struct vl_err *e) VL_MUST_CHECK;
+void vl_infer_close(struct vl_infer *f);
+
+/* Result columns (B, R) on rank 0, zero outside valid response tokens; NULL = not wanted. Other
+ * ranks leave them alone. Caller frees. */
+enum { VL_INFER_LOGP, VL_INFER_ENTROPY, VL_INFER_SUM_PI2, VL_INFER_VALUE, VL_INFER_COLUMNS };
+struct vl_infer_out {
+    int want[VL_INFER_COLUMNS];
+    float *column[VL_INFER_COLUMNS];
+};
+void vl_infer_out_free(struct vl_infer_out *out);
+
+/* Loads the weights and runs all rows, divided over the ranks by token count. Collective. */
+int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
+                  const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,
+                  struct vl_err *e) VL_MUST_CHECK;
+
+/* The sampling temperature of the batch: meta_info.temperature, or `given` when set (warns naming
+ * both when they differ; NAN = not given). Neither: VL_E_DATA naming the option. */
+int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, double given, double *out,
+                         struct vl_err *e) VL_MUST_CHECK;
+
+/* The batch's response_mask (B, R), or one made from the response lengths. Caller frees. */
+int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **mask,
+                  struct vl_err *e) VL_MUST_CHECK;
+
+/* Adds a (B, R) F32 column and takes the data in. */
+int vl_infer_add(struct vl_batch *b, const char *name, int64_t R, const float *data,
+                 struct vl_err *e) VL_MUST_CHECK;
+
+#endif

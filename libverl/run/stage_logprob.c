@@ -1,0 +1,162 @@
+/* stage_logprob.c - log-probs and entropy of the responses. See stage_logprob.h.
+ *
+ * Where the rollout's own log-probs are there, the gap to them is printed: on unchanged weights and
+ * the same compute type it is zero to the bit, anything else is news. */
+#include "libverl/run/stage_logprob.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libverl/algo/loss.h"
+#include "libverl/engine/generate.h"
+#include "libverl/run/weights.h"
+
+struct vl_gap vl_gap_of(const float *a, const float *b, const int64_t *mask, int64_t n)
+{
+    struct vl_gap g = { 0 };
+
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+
+        if (!mask[i])
+            continue;
+        g.tokens++;
+        g.differ += memcmp(&a[i], &b[i], sizeof *a) != 0;
+        g.mean += d;
+        g.max = d > g.max || isnan(d) ? d : g.max;
+    }
+    g.mean = g.tokens ? g.mean / (double)g.tokens : 0;
+    return g;
+}
+
+static int say_gap(struct vl_ctx *x, struct vl_batch *b, int64_t R, const float *logp,
+                   const int64_t *mask, struct vl_err *e)
+{
+    struct vl_weights_id rollout;
+    const float *ro;
+    struct vl_gap g;
+    char *mode;
+
+    if (!vl_batch_col(b, "rollout_log_probs"))
+        return 0;
+    if (vl_batch_need(b, "rollout_log_probs", VL_F32, 1, &R, &ro, e))
+        return e->code;
+    g = vl_gap_of(logp, ro, mask, b->rows * R);
+    if (!g.differ)
+        vl_info(&x->log, "log-probs equal the rollout's to the bit (%" PRId64 " tokens)", g.tokens);
+    else
+        vl_info(&x->log,
+                "log-probs differ from the rollout's in %" PRId64 " of %" PRId64
+                " tokens: max %.3g, mean %.3g",
+                g.differ, g.tokens, g.max, g.mean);
+    if (g.differ && vl_weights_get(b, "rollout_log_probs", &rollout))
+        vl_detail(&x->log, "the rollout's weights: %s %s", rollout.version, rollout.hash);
+    mode = vl_meta_str(b, "logprobs_mode");
+    if (mode && strcmp(mode, "full_vocabulary") != 0)
+        vl_warn(&x->log,
+                "rollout_log_probs are over the %s, these over the full vocabulary: ratios between "
+                "the two are biased",
+                mode);
+    free(mode);
+    return 0;
+}
+
+/* verl's actor/entropy: the loss aggregation over the whole batch's entropies. */
+static int entropy_metric(struct vl_batch *b, const struct vl_logprob_opts *o, int64_t R,
+                          const float *entropy, const int64_t *mask, struct vl_err *e)
+{
+    int64_t *first = vl_alloc((size_t)(b->rows + 1) * sizeof *first);
+    struct vl_loss_rows rows = { .B = b->rows, .first = first, .mask = mask };
+    struct vl_loss_norm norm = { .dp = 1, .width = (double)R };
+    enum vl_agg agg;
+
+    for (int64_t i = 0; i <= b->rows; i++)
+        first[i] = i * R;
+    if (!vl_agg_parse(&agg, o->agg, e)) {
+        vl_loss_norm_count(&norm, &rows);
+        if (norm.tokens > 0)
+            vl_meta_metric(b, "actor/entropy", vl_agg_loss(agg, &rows, entropy, &norm, NULL));
+    }
+    free(first);
+    return e->code;
+}
+
+/* Rank 0: columns, meta and messages from the result. */
+static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opts *o,
+                 const struct vl_infer *f, const struct vl_rows *r, struct vl_infer_out *out,
+                 struct vl_err *e)
+{
+    int old = strcmp(o->as, "old") == 0;
+    const char *name = old ? "old_log_probs" : "ref_log_prob";
+    const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
+    int64_t *mask = NULL;
+
+    if (vl_infer_mask(b, r, &mask, e) || vl_infer_add(b, name, r->R, logp, e))
+        goto done;
+    if (old && (vl_infer_add(b, "entropys", r->R, entropy, e) ||
+                say_gap(x, b, r->R, logp, mask, e) || entropy_metric(b, o, r->R, entropy, mask, e)))
+        goto done;
+    if (o->sum_pi_squared &&
+        vl_infer_add(b, "sum_pi_squared", r->R, out->column[VL_INFER_SUM_PI2], e))
+        goto done;
+    vl_weights_set(b, name, f->model);
+    if (!vl_meta_get(b, "compute"))
+        vl_meta_set_str(b, "compute", vl_compute_name(f->compute));
+done:
+    free(mask);
+    return e->code;
+}
+
+static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opts *o,
+               const char *const *adds, struct vl_err *e)
+{
+    int old = strcmp(o->as, "old") == 0;
+    const char *path = x->common->model      ? x->common->model
+                       : !old && o->ref_path ? o->ref_path
+                                             : o->policy_path;
+    double given = vl_parsed_given(x->parsed, &o->temperature) ? o->temperature : NAN, temperature;
+    struct vl_infer_out out = { .want = { [VL_INFER_LOGP] = 1,
+                                          [VL_INFER_ENTROPY] = old,
+                                          [VL_INFER_SUM_PI2] = o->sum_pi_squared } };
+    struct vl_cut cut = old ? o->old_cut : o->ref_cut;
+    struct vl_infer f = { 0 };
+    struct vl_rows r = { 0 };
+
+    if (o->micro_batch > 0)
+        cut.rows = o->micro_batch, cut.dynamic = 0;
+    if (!vl_infer_temperature(x, b, given, &temperature, e))
+        (void)!vl_infer_open(x, &f, b, path, "actor_rollout_ref.model.path", VL_HEAD_LM, o->compute,
+                             e);
+    if (!e->code && !vl_rows_read(&r, b, f.model->cfg.V, e) &&
+        !vl_infer_rows(x, &f, &r, &cut, vl_inv_temperature(temperature), &out, e)) {
+        if (x->comm.rank == 0)
+            (void)!store(x, b, o, &f, &r, &out, e);
+        if (!vl_comm_agree(&x->comm, e) &&
+            !vl_stage_write(x, b, adds, f.model->version ? f.model->version : f.model->hash, e))
+            vl_log_done(&x->log, b->rows, r.start[r.B]);
+    }
+    vl_infer_out_free(&out);
+    vl_rows_free(&r);
+    vl_infer_close(&f);
+    return e->code;
+}
+
+int vl_stage_logprob(struct vl_ctx *x, const void *opts, struct vl_err *e)
+{
+    const struct vl_logprob_opts *o = opts;
+    const char *adds[] = { "old_log_probs", "entropys", NULL, NULL };
+    struct vl_batch b = { 0 };
+
+    if (strcmp(o->as, "ref") == 0)
+        adds[0] = "ref_log_prob", adds[1] = NULL;
+    if (o->sum_pi_squared)
+        adds[adds[1] ? 2 : 1] = "sum_pi_squared";
+    if (!vl_stage_read(x, &b, e)) {
+        vl_stage_replaces(x, &b, adds);
+        (void)!run(x, &b, o, adds, e);
+    }
+    vl_batch_free(&b);
+    return e->code;
+}
