@@ -222,22 +222,11 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
     return e->code;
 }
 
-int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, double given, double *out,
+int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const double *opt, double *out,
                          struct vl_err *e)
 {
-    double meta = 0;
-    int have = vl_meta_f64(b, "temperature", &meta);
-
-    if (!have && isnan(given))
-        return vl_fail(e, VL_E_DATA,
-                       "meta_info has no temperature: give actor_rollout_ref.rollout.temperature, "
-                       "e.g. 1.0");
-    *out = isnan(given) ? meta : given;
-    if (have && !isnan(given) && meta != given)
-        vl_warn(&x->log,
-                "rollout.temperature=%g is used, but the batch was sampled at temperature %g "
-                "(meta_info.temperature)",
-                given, meta);
+    if (vl_stage_f64(x, b, "temperature", opt, out, e))
+        return e->code;
     if (!(*out >= 0) || isinf(*out))
         return vl_fail(e, VL_E_DATA, "temperature %g: expected a number from 0, e.g. 1.0", *out);
     return 0;

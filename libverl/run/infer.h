@@ -52,9 +52,8 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
                   const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,
                   struct vl_err *e) VL_MUST_CHECK;
 
-/* The sampling temperature of the batch: meta_info.temperature, or `given` when set (warns naming
- * both when they differ; NAN = not given). Neither: VL_E_DATA naming the option. */
-int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, double given, double *out,
+/* The sampling temperature by the rule of vl_stage_f64; negative or not a number is VL_E_DATA. */
+int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const double *opt, double *out,
                          struct vl_err *e) VL_MUST_CHECK;
 
 /* The batch's response_mask (B, R), or one made from the response lengths. Caller frees. */

@@ -116,7 +116,7 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
     const char *path = x->common->model      ? x->common->model
                        : !old && o->ref_path ? o->ref_path
                                              : o->policy_path;
-    double given = vl_parsed_given(x->parsed, &o->temperature) ? o->temperature : NAN, temperature;
+    double temperature;
     struct vl_infer_out out = { .want = { [VL_INFER_LOGP] = 1,
                                           [VL_INFER_ENTROPY] = old,
                                           [VL_INFER_SUM_PI2] = o->sum_pi_squared } };
@@ -126,7 +126,7 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
 
     if (o->micro_batch > 0)
         cut.rows = o->micro_batch, cut.dynamic = 0;
-    if (!vl_infer_temperature(x, b, given, &temperature, e))
+    if (!vl_infer_temperature(x, b, &o->temperature, &temperature, e))
         (void)!vl_infer_open(x, &f, b, path, "actor_rollout_ref.model.path", VL_HEAD_LM, o->compute,
                              e);
     if (!e->code && !vl_rows_read(&r, b, f.model->cfg.V, e) &&

@@ -1,0 +1,476 @@
+/* stage_rollout.c - from a prompt batch to a batch of responses. See stage_rollout.h.
+ *
+ * Prompts are divided over the ranks; rank 0 puts the results back in their order. The draw of a
+ * token is keyed by (seed, uid, sample, position, step), so the division does not show. */
+#include "libverl/run/stage_rollout.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dp.h"
+#include "libverl/base/fs.h"
+#include "libverl/base/meminfo.h"
+#include "libverl/batch/ops.h"
+#include "libverl/run/rollout_batch.h"
+#include "libverl/run/weights.h"
+#include "libverl/text/tok.h"
+
+static const char *const adds[] = {
+    "prompts",       "responses",         "input_ids",     "attention_mask", "position_ids",
+    "response_mask", "rollout_log_probs", "finish_reason", "sample",         NULL
+};
+
+struct rollout {
+    struct vl_ctx *x;
+    const struct vl_rollout_opts *o;
+    struct vl_rollout_how how;
+    struct vl_batch in, out;
+    struct vl_infer f;
+    struct vl_rows rows;
+    struct vl_gen_prompt *p; /* (in.rows) */
+    struct vl_rollout_set set;
+    int32_t *stop;
+    int64_t nstop, steps, seed;
+    int32_t bos; /* stands in for an empty prompt */
+    int64_t empty;
+};
+
+/* ---- before anything runs ---- */
+
+static void add_stop(struct rollout *r, int64_t id)
+{
+    for (int64_t i = 0; i < r->nstop; i++)
+        if (r->stop[i] == id)
+            return;
+    r->stop = vl_realloc(r->stop, (size_t)(r->nstop + 1) * sizeof *r->stop);
+    r->stop[r->nstop++] = (int32_t)id;
+}
+
+static int listed_stops(struct rollout *r, struct vl_err *e)
+{
+    int64_t V = r->f.model ? r->f.model->cfg.V : INT32_MAX;
+
+    for (size_t i = 0; i < r->o->stop_ids.n; i++) {
+        const char *s = r->o->stop_ids.s[i];
+        char *end;
+        long long id = strtoll(s, &end, 10);
+
+        if (end == s || *end || id < 0 || id >= V)
+            return vl_fail(e, VL_E_USAGE, "--stop-id %s: expected a token id in [0, %" PRId64 ")",
+                           s, V);
+        add_stop(r, id);
+    }
+    return 0;
+}
+
+/* The user's list, or the generation config's ids and the tokenizer's end id. */
+static int find_stops(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_model *m = r->f.model;
+    struct vl_tok *tok = NULL;
+
+    if (r->o->stop_ids.n)
+        return listed_stops(r, e);
+    if (!m || r->o->ignore_eos)
+        return 0;
+    for (int64_t i = 0; i < m->nstop; i++)
+        add_stop(r, m->stop_ids[i]);
+    if (vl_fs_exists(m->dir, "tokenizer.json")) {
+        if (vl_tok_open(&tok, m->dir, e))
+            return e->code;
+        if (vl_tok_eos(tok) >= 0)
+            add_stop(r, vl_tok_eos(tok));
+        vl_tok_free(tok);
+    }
+    if (!r->nstop)
+        vl_warn(&r->x->log, "%s names no end id: only the length limit ends a response (--stop-id)",
+                m->dir);
+    return 0;
+}
+
+static void find_pad(struct rollout *r)
+{
+    int64_t pad = 0;
+
+    if (!vl_meta_i64(&r->in, "pad_token_id", &pad)) {
+        if (r->f.model && r->f.model->pad_id >= 0)
+            pad = r->f.model->pad_id;
+        else if (r->nstop)
+            pad = r->stop[0];
+    }
+    r->set.pad = pad;
+}
+
+static int read_prompts(struct rollout *r, struct vl_err *e)
+{
+    int64_t V = r->f.model ? r->f.model->cfg.V : INT32_MAX;
+
+    if (vl_rows_read_prompts(&r->rows, &r->in, V, e))
+        return e->code;
+    if (!r->in.rows)
+        return vl_fail(e, VL_E_DATA, "the batch has no prompts");
+    if (!vl_batch_col(&r->in, "uid") || vl_batch_col(&r->in, "uid")->kind != VL_COL_JSON)
+        return vl_fail(e, VL_E_DATA,
+                       "column uid is missing: it names each prompt (verl-data writes it, "
+                       "verl-batch from-json takes it)");
+    r->p = vl_alloc((size_t)r->in.rows * sizeof *r->p);
+    for (int64_t i = 0; i < r->in.rows; i++) {
+        size_t n;
+        char *uid = vl_uid_of(&r->in, i, &n);
+
+        r->p[i] = (struct vl_gen_prompt){ .ids = r->rows.ids + r->rows.start[i],
+                                          .len = r->rows.plen[i],
+                                          .key = vl_philox_key(uid, n, (uint64_t)r->seed),
+                                          .row = i };
+        free(uid);
+    }
+    return 0;
+}
+
+/* An empty prompt becomes the begin token: a model needs something to predict from. */
+static int fill_empty(struct rollout *r, struct vl_err *e)
+{
+    r->bos = (int32_t)r->f.model->bos_id;
+    for (int64_t i = 0; i < r->in.rows; i++) {
+        if (r->p[i].len)
+            continue;
+        if (r->bos < 0)
+            return vl_fail(e, VL_E_DATA,
+                           "row %" PRId64 " has an empty prompt and %s names no begin token "
+                           "(bos_token_id): nothing predicts the first token",
+                           i, r->f.model->dir);
+        r->p[i].ids = &r->bos;
+        r->p[i].len = 1;
+        r->empty++;
+    }
+    if (r->empty)
+        vl_warn(&r->x->log, "%" PRId64 " empty prompts begin with the model's begin token %d",
+                r->empty, r->bos);
+    return 0;
+}
+
+static int check_context(struct rollout *r, int64_t *max_len, struct vl_err *e)
+{
+    const struct vl_rollout_opts *o = r->o;
+    int64_t context = r->f.model->cfg.max_positions, longest = 0, at = 0;
+
+    for (int64_t i = 0; i < r->in.rows; i++)
+        if (r->p[i].len > longest)
+            longest = r->p[i].len, at = i;
+    *max_len = 0;
+    if (o->max_model_len != VL_NULL_I64) {
+        if (context && o->max_model_len > context)
+            return vl_fail(e, VL_E_USAGE,
+                           "rollout.max_model_len=%" PRId64 " is more than the model's context of "
+                           "%" PRId64,
+                           o->max_model_len, context);
+        *max_len = o->max_model_len;
+        return 0; /* rows end where the context does */
+    }
+    if (context && longest + o->response_length > context)
+        return vl_fail(
+            e, VL_E_USAGE,
+            "row %" PRId64 "'s prompt of %" PRId64 " tokens and rollout.response_length=%" PRId64
+            " pass the model's context of %" PRId64 ": use %" PRId64
+            " or shorter prompts, or rollout.max_model_len=%" PRId64 " to end rows there",
+            at, longest, o->response_length, context, context > longest ? context - longest : 0,
+            context);
+    return 0;
+}
+
+/* ---- sampling ---- */
+
+static void progress(void *arg, int64_t rows, int64_t tokens)
+{
+    struct rollout *r = arg;
+    char note[64];
+    double s = vl_now() - r->x->log.t0;
+
+    snprintf(note, sizeof note, "%" PRId64 " tokens, %.0f/s", tokens,
+             s > 0 ? (double)tokens / s : 0.0);
+    vl_progress(&r->x->log, "rows", rows, r->set.prompts * r->set.n, note);
+}
+
+static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
+{
+    const struct vl_rollout_opts *o = r->o;
+
+    return (struct vl_gen_opts){ .n = r->how.n,
+                                 .max_new = o->response_length,
+                                 .max_len = max_len,
+                                 .sampling = { .temperature = r->how.temperature,
+                                               .top_p = r->how.top_p,
+                                               .top_k = r->how.top_k },
+                                 .stop = r->stop,
+                                 .nstop = r->nstop,
+                                 .step = (uint32_t)r->steps,
+                                 .max_seqs = o->max_seqs,
+                                 .max_tokens = o->max_tokens,
+                                 .progress = progress,
+                                 .arg = r };
+}
+
+/* This rank's share of the prompts: lo .. lo + n - 1. */
+static void my_share(struct rollout *r, int64_t *range)
+{
+    int64_t *cost = vl_alloc((size_t)r->in.rows * sizeof *cost);
+
+    for (int64_t i = 0; i < r->in.rows; i++)
+        cost[i] = r->p[i].len + r->how.n * r->o->response_length;
+    vl_comm_cut(r->x->comm.size, cost, r->in.rows, range);
+    free(cost);
+}
+
+/* One rank's results as bytes: (len, finish) of every sample, then ids, then log-probs. */
+static void put_results(struct vl_buf *b, const struct vl_gen *gen, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int32_t head[2] = { gen[i].len, (int32_t)gen[i].finish };
+
+        vl_buf_add(b, head, sizeof head);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        vl_buf_add(b, gen[i].ids, (size_t)gen[i].len * sizeof *gen->ids);
+        vl_buf_add(b, gen[i].logp, (size_t)gen[i].len * sizeof *gen->logp);
+    }
+}
+
+static void get_results(struct vl_gen *gen, int64_t n, const char *b)
+{
+    const char *data = b + (size_t)n * 2 * sizeof(int32_t);
+
+    for (int64_t i = 0; i < n; i++) {
+        int32_t head[2];
+        size_t bytes;
+
+        memcpy(head, b + (size_t)i * sizeof head, sizeof head);
+        bytes = (size_t)head[0] * sizeof *gen->ids;
+        gen[i].len = head[0], gen[i].finish = (enum vl_finish)head[1];
+        gen[i].ids = vl_alloc(bytes);
+        gen[i].logp = vl_alloc(bytes);
+        memcpy(gen[i].ids, data, bytes);
+        memcpy(gen[i].logp, data + bytes, bytes);
+        data += 2 * bytes;
+    }
+}
+
+static int gather(struct rollout *r, const struct vl_gen *mine, int64_t n, const int64_t *range,
+                  struct vl_err *e)
+{
+    int size = r->x->comm.size, root = r->x->comm.rank == 0;
+    size_t *sizes = vl_alloc((size_t)size * sizeof *sizes);
+    struct vl_buf b = { 0 };
+    void *all = NULL;
+    const char *at;
+
+    put_results(&b, mine, n);
+    if (!vl_comm_gather(&r->x->comm, b.s, b.n, root ? &all : NULL, root ? sizes : NULL, e) &&
+        root) {
+        r->set.gen = vl_alloc((size_t)(r->in.rows * r->how.n) * sizeof *r->set.gen);
+        at = all;
+        for (int k = 0; k < size; k++) {
+            get_results(r->set.gen + range[k] * r->how.n, (range[k + 1] - range[k]) * r->how.n, at);
+            at += sizes[k];
+        }
+    }
+    free(all);
+    free(sizes);
+    vl_buf_free(&b);
+    return e->code;
+}
+
+static size_t cache_bytes(const struct rollout *r, const struct vl_gen_opts *o, int64_t lo,
+                          int64_t n)
+{
+    size_t want, least, free_now = vl_mem_available(), share;
+
+    vl_gen_kv(&r->f.model->cfg, r->p + lo, n, o, &want, &least);
+    share = free_now == SIZE_MAX
+                ? SIZE_MAX
+                : (size_t)((double)free_now * r->o->memory / (double)r->x->comm.local_size);
+    return want < share ? want : share > least ? share : least;
+}
+
+static int sample(struct rollout *r, struct vl_err *e)
+{
+    int64_t *range = vl_alloc((size_t)(r->x->comm.size + 1) * sizeof *range), lo, n, max_len,
+            tokens;
+    struct vl_gen_opts o;
+    struct vl_gen *mine = NULL;
+
+    my_share(r, range);
+    lo = range[r->x->comm.rank], n = range[r->x->comm.rank + 1] - lo;
+    r->set.prompts = n, r->set.n = r->how.n; /* for the progress line; all of them later */
+    if (check_context(r, &max_len, e))
+        goto done;
+    o = gen_opts(r, max_len);
+    o.kv_bytes = n ? cache_bytes(r, &o, lo, n) : 0;
+    tokens = o.max_tokens < 256 + r->rows.start[r->in.rows] ? o.max_tokens
+                                                            : 256 + r->rows.start[r->in.rows];
+    if (vl_infer_load(r->x, &r->f, tokens, o.max_seqs, o.kv_bytes, e))
+        goto done;
+    mine = vl_alloc((size_t)(n * r->how.n) * sizeof *mine);
+    if (vl_generate(r->f.eng, r->p + lo, n, &o, mine, e) == VL_E_DATA)
+        vl_err_prefix(e, "%s", r->f.model->dir);
+    if (!vl_comm_agree(&r->x->comm, e))
+        (void)!gather(r, mine, n * r->how.n, range, e);
+done:
+    vl_gen_free(mine, n * r->how.n);
+    free(mine);
+    free(range);
+    return e->code;
+}
+
+static int outside(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_model *m = r->f.model;
+    struct vl_outside o = {
+        .path = r->o->from_json,
+        .model_dir = m && vl_fs_exists(m->dir, "tokenizer.json") ? m->dir : NULL,
+        .V = m ? m->cfg.V : 0,
+        .stop = r->stop,
+        .nstop = r->nstop,
+        .n = vl_parsed_given(r->x->parsed, r->o->validate ? &r->o->val.n : &r->o->train.n)
+                 ? r->how.n
+                 : 0
+    };
+
+    r->set.prompts = r->in.rows;
+    if (r->x->comm.rank == 0 && !vl_rollout_outside(&r->set, &r->in, &o, e) && o.cut)
+        vl_warn(&r->x->log,
+                "%" PRId64 " responses were longer than rollout.response_length=%" PRId64
+                " and are cut",
+                o.cut, r->o->response_length);
+    return vl_comm_agree(&r->x->comm, e);
+}
+
+/* ---- the batch ---- */
+
+static void put_meta(struct rollout *r)
+{
+    struct vl_batch *b = &r->out;
+    struct vl_buf ids = { 0 };
+    int filtered = r->how.top_k > 0 || r->how.top_p < 1;
+
+    vl_meta_set_i64(b, "global_steps", r->steps);
+    vl_meta_set_i64(b, "seed", r->seed);
+    vl_meta_set_i64(b, "n", r->set.n);
+    vl_meta_set_f64(b, "temperature", r->how.temperature);
+    vl_meta_set_f64(b, "top_p", r->how.top_p);
+    vl_meta_set_i64(b, "top_k", r->how.top_k);
+    if (r->set.have_logp) /* what an outside engine with filters records is over the kept set */
+        vl_meta_set_str(b, "logprobs_mode",
+                        r->o->from_json && filtered ? "kept_set" : "full_vocabulary");
+    vl_buf_ch(&ids, '[');
+    for (int64_t i = 0; i < r->nstop; i++)
+        vl_buf_printf(&ids, "%s%d", i ? "," : "", r->stop[i]);
+    vl_buf_ch(&ids, ']');
+    vl_meta_set(b, "stop_token_ids", ids.s);
+    vl_buf_free(&ids);
+    vl_meta_set_i64(b, "pad_token_id", r->set.pad);
+    if (r->o->validate)
+        vl_meta_set(b, "validate", "true");
+    if (!r->o->from_json) {
+        vl_meta_set_str(b, "compute", vl_compute_name(r->f.compute));
+        vl_weights_set(b, "rollout_log_probs", r->f.model);
+    }
+}
+
+static int write_out(struct rollout *r, struct vl_err *e)
+{
+    struct vl_ctx *x = r->x;
+    int64_t tokens = 0, count[3] = { 0 };
+    const char *version = r->f.model && !r->o->from_json
+                              ? r->f.model->version ? r->f.model->version : r->f.model->hash
+                              : NULL;
+
+    r->set.P = r->rows.P > 0 ? r->rows.P : 1;
+    r->set.prompts = r->in.rows;
+    r->set.p = r->p;
+    if (x->comm.rank == 0 && !vl_rollout_batch(&r->out, &r->in, &r->set, e)) {
+        put_meta(r);
+        for (int64_t i = 0; i < r->out.rows; i++) {
+            tokens += r->set.gen[i].len;
+            count[r->set.gen[i].finish]++;
+        }
+        vl_info(&x->log,
+                "%" PRId64 " rows of %" PRId64 " prompts: %" PRId64 " stopped, %" PRId64
+                " at the length limit, %" PRId64 " aborted; %.1f tokens each",
+                r->out.rows, r->in.rows, count[VL_FINISH_STOP], count[VL_FINISH_LENGTH],
+                count[VL_FINISH_ABORT], (double)tokens / (double)(r->out.rows ? r->out.rows : 1));
+    }
+    if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &r->out, adds, version, e))
+        vl_log_done(&x->log, r->out.rows, tokens);
+    return e->code;
+}
+
+static int check_options(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_rollout_opts *o = r->o;
+
+    r->how = o->validate ? o->val : o->train;
+    r->set.R = o->response_length;
+    if (o->ignore_eos && o->stop_ids.n)
+        return vl_fail(e, VL_E_USAGE, "rollout.ignore_eos and --stop-id contradict each other");
+    if (r->x->common->delta && r->how.n > 1)
+        return vl_fail(e, VL_E_USAGE,
+                       "--delta with n=%" PRId64 ": the number of rows changes, write the whole "
+                       "batch",
+                       r->how.n);
+    return 0;
+}
+
+static int open_model(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_rollout_opts *o = r->o;
+    const char *path = r->x->common->model ? r->x->common->model : o->policy_path;
+    const char *compute = o->compute;
+
+    if (o->from_json && !path)
+        return 0;
+    if (!vl_parsed_given(r->x->parsed, &o->compute) && vl_parsed_given(r->x->parsed, &o->dtype))
+        compute = strcmp(o->dtype, "float32") == 0 ? "fp32" : "bf16";
+    return vl_infer_open(r->x, &r->f, &r->in, path, "actor_rollout_ref.model.path", VL_HEAD_LM,
+                         compute, e);
+}
+
+static int run(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_rollout_opts *o = r->o;
+
+    if (check_options(r, e) || vl_stage_read(r->x, &r->in, e) ||
+        vl_stage_i64(r->x, &r->in, "global_steps", &o->global_steps, &r->steps, e))
+        return e->code;
+    r->seed = vl_stage_seed(r->x, &r->in);
+    vl_meta_del(&r->in, "compute"); /* of an earlier stage: this one begins anew */
+    if (open_model(r, e) || find_stops(r, e) || read_prompts(r, e))
+        return e->code;
+    find_pad(r);
+    if (o->from_json ? outside(r, e) : (fill_empty(r, e) || sample(r, e)))
+        return e->code;
+    if (!o->from_json) {
+        r->set.n = r->how.n;
+        r->set.have_logp = o->log_probs;
+    }
+    return write_out(r, e);
+}
+
+int vl_stage_rollout(struct vl_ctx *x, const void *opts, struct vl_err *e)
+{
+    struct rollout r = { .x = x, .o = opts };
+
+    (void)!run(&r, e);
+    if (r.set.gen)
+        vl_gen_free(r.set.gen, r.in.rows * r.set.n);
+    free(r.set.gen);
+    free(r.p);
+    free(r.stop);
+    vl_rows_free(&r.rows);
+    vl_infer_close(&r.f);
+    vl_batch_free(&r.in);
+    vl_batch_free(&r.out);
+    return e->code;
+}
