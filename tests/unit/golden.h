@@ -125,6 +125,10 @@ static inline float *gf32(struct gcase *c, const char *key, int64_t *B, int64_t 
 {
     int64_t n, cols;
 
+    if (B)
+        *B = 0;
+    if (L)
+        *L = 0;
     if (!ghas(c, c->in, key))
         return NULL;
     double *x = gdoubles(c, vl_json_get(c->j, c->in, key), &n, &cols);
@@ -142,6 +146,10 @@ static inline int64_t *gi64(struct gcase *c, const char *key, int64_t *B, int64_
 {
     int64_t n, cols;
 
+    if (B)
+        *B = 0;
+    if (L)
+        *L = 0;
     if (!ghas(c, c->in, key))
         return NULL;
     double *x = gdoubles(c, vl_json_get(c->j, c->in, key), &n, &cols);
