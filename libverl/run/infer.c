@@ -15,7 +15,7 @@
 
 static void say(void *arg, const char *line)
 {
-    vl_info(arg, "%s", line);
+    vl_detail(arg, "%s", line);
 }
 
 enum vl_compute vl_default_compute(const struct vl_backend *be)

@@ -164,9 +164,11 @@ static struct vl_backend *backend(int threads)
     return be;
 }
 
+static enum vl_compute compute; /* of the engines made next */
+
 static struct vl_engine *engine(const struct vl_model *m, struct vl_backend *be, int recompute)
 {
-    struct vl_engine_opts o = { .compute = VL_COMPUTE_F32, .train = 1, .recompute = recompute };
+    struct vl_engine_opts o = { .compute = compute, .train = 1, .recompute = recompute };
     struct vl_engine *g = NULL;
     struct vl_err e = { 0 };
 
@@ -338,10 +340,13 @@ static void gradient_bits(void **state)
               { "on two threads, recomputed, in micro-batches", 2, 1, 3 } };
 
     (void)state;
-    for (int w = 0; w < NWHICH; w++) {
+    for (int k = 0; k < 2 * NWHICH; k++) {
+        int w = k / 2;
         struct vl_config c = make_cfg((enum which)w);
         struct vl_model m;
         float *want;
+
+        compute = k % 2 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
 
         make_model(&m, &c);
         want = cut_gradient(&m, 1, 0, 1);
@@ -349,12 +354,13 @@ static void gradient_bits(void **state)
             float *got = cut_gradient(&m, t[i].threads, t[i].recompute, t[i].pieces);
 
             if (memcmp(got, want, (size_t)m.count * sizeof *got) != 0)
-                fail_msg("%s: other bits %s", names[w], t[i].what);
+                fail_msg("%s %s: other bits %s", names[w], k % 2 ? "bf16" : "fp32", t[i].what);
             free(got);
         }
         free(want);
         free_model(&m);
     }
+    compute = VL_COMPUTE_F32;
 }
 
 /* ---- generation ---- */
@@ -384,7 +390,7 @@ static void generate(const struct vl_model *m, const struct gen_case *t, struct 
                              .step = 4,
                              .max_seqs = t->max_seqs,
                              .max_tokens = t->max_tokens };
-    struct vl_engine_opts eo = { .compute = VL_COMPUTE_F32 };
+    struct vl_engine_opts eo = { .compute = compute };
     struct vl_backend *be = backend(t->threads);
     struct vl_engine *g = NULL;
     struct vl_err e = { 0 };
@@ -466,11 +472,13 @@ static void generation_bits(void **state)
     static const enum which arch[] = { LLAMA, QWEN3, MISTRAL };
 
     (void)state;
-    for (size_t a = 0; a < sizeof arch / sizeof *arch; a++) {
-        struct vl_config c = make_cfg(arch[a]);
+    for (size_t a = 0; a < 2 * sizeof arch / sizeof *arch; a++) {
+        struct vl_config c = make_cfg(arch[a / 2]);
         struct vl_gen first[PROMPTS * SAMPLES], gen[PROMPTS * SAMPLES];
         struct vl_model m;
         int stops = 0, limits = 0;
+
+        compute = a % 2 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
 
         make_model(&m, &c);
         generate(&m, &cases[0], first, 2, stop);
@@ -492,6 +500,7 @@ static void generation_bits(void **state)
         vl_gen_free(first, PROMPTS * SAMPLES);
         free_model(&m);
     }
+    compute = VL_COMPUTE_F32;
 }
 
 static void generation_edges(void **state)
