@@ -138,21 +138,36 @@ static int file_map(struct file *f, const char *prefix, const struct vl_yaml *ma
     return rc;
 }
 
-int vl_conf_file(struct vl_conf *c, const struct vl_names *n, const char *path, struct vl_err *e)
+static int from_tree(struct vl_conf *c, const struct vl_names *n, const char *name,
+                     struct vl_yaml *y, struct vl_err *e)
 {
-    struct file f = { c, n, path, e };
-    struct vl_yaml *y;
-    int rc = vl_yaml_read(&y, path, e);
+    struct file f = { c, n, name, e };
+    int rc;
 
-    if (rc)
-        return rc;
     if (y->kind != VL_YAML_MAP)
-        rc = vl_fail(e, VL_E_USAGE, "%s:%zu: expected 'key: value' lines, found a %s", path,
+        rc = vl_fail(e, VL_E_USAGE, "%s:%zu: expected 'key: value' lines, found a %s", name,
                      y->line, y->kind == VL_YAML_LIST ? "list" : "single value");
     else
         rc = file_map(&f, "", y);
     vl_yaml_free(y);
     return rc;
+}
+
+int vl_conf_text(struct vl_conf *c, const struct vl_names *n, const char *text, size_t len,
+                 const char *name, struct vl_err *e)
+{
+    struct vl_yaml *y;
+    int rc = vl_yaml_parse(&y, text, len, name, e);
+
+    return rc ? rc : from_tree(c, n, name, y, e);
+}
+
+int vl_conf_file(struct vl_conf *c, const struct vl_names *n, const char *path, struct vl_err *e)
+{
+    struct vl_yaml *y;
+    int rc = vl_yaml_read(&y, path, e);
+
+    return rc ? rc : from_tree(c, n, path, y, e);
 }
 
 /* ---- words of the command line ---- */

@@ -32,6 +32,9 @@ void vl_conf_unset(struct vl_conf *c, const char *key);
 /* Every key of a YAML file, over what is there. */
 int vl_conf_file(struct vl_conf *c, const struct vl_names *n, const char *path,
                  struct vl_err *e) VL_MUST_CHECK;
+/* The same from text in memory; name stands for the file. */
+int vl_conf_text(struct vl_conf *c, const struct vl_names *n, const char *text, size_t len,
+                 const char *name, struct vl_err *e) VL_MUST_CHECK;
 /* One Hydra-like word: key=value, +key=value (also ++: a key the tables lack is accepted), ~key and
  * ~key=value (forget what was given). */
 int vl_conf_word(struct vl_conf *c, const struct vl_names *n, const char *word,

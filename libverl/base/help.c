@@ -181,7 +181,9 @@ void vl_print_config(const struct vl_parsed *p)
 
         if (v && p->opt[i].key) {
             graft(root, p->opt[i].key, v);
-        } else if (v) { /* no key: shown, but only the command line can set it */
+        } else if (v && !strcmp(p->opt[i].name, "config")) {
+            vl_yaml_free(v); /* what the files said is in the values */
+        } else if (v) {      /* no key: shown, but only the command line can set it */
             vl_buf_printf(&b, "# --%s ", p->opt[i].name);
             vl_yaml_put(&b, v);
             vl_buf_ch(&b, '\n');

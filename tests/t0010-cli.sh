@@ -1,0 +1,63 @@
+#!/bin/sh
+# What every program does with its command line: help, version, unknown names, its own configuration.
+. "$(dirname "$0")/lib.sh"
+
+programs=
+for f in "$BUILD"/bin/verl-*; do
+    p=${f##*/}
+    # the helper of verl-mpi is started by it alone
+    [ "$p" = verl-mpi-rank ] || programs="$programs $p"
+done
+[ -n "$programs" ] || skip_all "no programs are built"
+
+for p in $programs; do
+    ok "$p --help: on stdout alone, 0" "
+        exits 0 $p --help >out 2>err
+        grep -q '^usage: $p' out
+        [ ! -s err ]"
+    ok "$p --help to a full disk: 74" "exits 74 $p --help >/dev/full 2>err; [ \$(wc -l <err) = 1 ]"
+    ok "$p --version" "
+        exits 0 $p --version >out
+        head -n 1 out | grep -q '^$p [0-9]'
+        grep -Eq '^mpi   (mpich [0-9.]+|no)\$' out"
+    ok "$p: an unknown option is 64 and the nearest named, in one line" "
+        exits 64 $p --hepl 2>err
+        [ \$(wc -l <err) = 1 ]
+        grep -q '^$p: unknown option --hepl, the nearest is --help' err"
+    ok "$p: an unknown key is 64 and the nearest named" "
+        exits 64 $p trainer.total_epoch=3 2>err
+        [ \$(wc -l <err) = 1 ]
+        grep -q '^$p: .*trainer.total_epochs' err"
+    ok "$p: an unknown key in a file is 64 with file and line" "
+        printf 'trainer:\n  total_epochs: 1\n  total_epoch: 2\n' >bad.yaml
+        exits 64 $p -c bad.yaml 2>err
+        grep -q '^$p: bad.yaml:3: unknown key .trainer.total_epoch' err"
+    ok "$p: a config file that is not there is 66" "exits 66 $p -c none.yaml 2>err; grep -q none.yaml err"
+    ok "$p: keys of others are accepted and listed by --print-config=ignored" "
+        exits 0 $p trainer.esi_redundant_time=7 --print-config=ignored >out
+        grep -q '^trainer.esi_redundant_time: 7 # command line; verl-run' out"
+    ok "$p --print-config, read back with -c, prints the same" "
+        exits 0 $p --print-config >$p.yaml
+        exits 0 $p -c $p.yaml --print-config >again
+        cmp $p.yaml again"
+done
+
+for p in $programs; do
+    ok "$p accepts the printed configuration of every other program" "
+        for f in verl-*.yaml; do exits 0 $p -c \$f --print-config >out; done"
+done
+
+case $programs in
+*verl-rollout*)
+    ok "an ambiguous key lists its candidates" "
+        exits 64 verl-rollout optim.lr=1 2>err
+        grep -q 'actor_rollout_ref.actor.optim.lr, critic.optim.lr' err"
+    ok "a short key means the program's own subtree; the later of option and key wins" "
+        verl-rollout temperature=0.25 --print-config | grep -q 'temperature: 0.25'
+        verl-rollout --temperature 0.5 temperature=0.25 --print-config | grep -q 'temperature: 0.25'
+        verl-rollout temperature=0.25 --temperature 0.5 --print-config | grep -q 'temperature: 0.5'"
+    ok "a fallback key gives the value" "
+        verl-rollout data.max_response_length=77 --print-config | grep -q 'response_length: 77'"
+    ;;
+esac
+done_testing

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Who may include whom: cmd -> libverl -> formats -> libverl/base; kernels see the backend and
+# communication headers alone.
+. "$(dirname "$0")/lib.sh"
+cd "$REPO" || exit 1
+
+# includes FILES...: "file included" for each #include "..."
+includes() {
+    grep -H '^#[ ]*include "' "$@" /dev/null | sed 's/^\([^:]*\):.*"\(.*\)".*/\1 \2/'
+}
+# only TITLE 'pattern of allowed names' FILES...
+only() {
+    title=$1 allowed=$2
+    shift 2
+    includes "$@" | grep -Ev "^[^ ]+ ($allowed)" >"$T/broken"
+    ok "$title" "cat '$T/broken'; [ ! -s '$T/broken' ]"
+}
+
+only "libverl/base includes base (jq.c also our JSON scanner)" 'libverl/base/' \
+    $(ls libverl/base/*.[ch] | grep -v '/jq\.c$')
+only "libverl/base/jq.c" 'libverl/base/|formats/json\.h' libverl/base/jq.c
+only "formats include formats, base and the batch in memory" 'formats/|libverl/base/|libverl/batch/' \
+    formats/*.[ch]
+only "libverl/algo: arrays in, arrays out; no files, no ranks" 'libverl/algo/|libverl/base/' \
+    libverl/algo/*.[ch]
+only "libverl/comm includes base" 'libverl/comm/|libverl/base/' libverl/comm/*.[ch]
+only "libverl includes libverl and formats" 'libverl/|formats/' libverl/*/*.[ch]
+only "cmd includes libverl and formats" 'libverl/|formats/|cmd/' cmd/*.[ch]
+for d in kernels/*/; do
+    d=${d%/}
+    [ -d "$d" ] || continue
+    only "$d includes the backend and communication headers" \
+        "libverl/engine/backend\.h|libverl/comm/|libverl/base/|$d/|[a-z0-9_]+\.c?u?h" "$d"/*.[ch]*
+done
+
+ok "libjq's headers are seen by libverl/base/jq.c alone" '
+    grep -lE "^#[ ]*include <(jq|jv)[a-z_]*\.h>" -r cmd libverl formats kernels | grep -v "^libverl/base/jq\.c$" >"$T/jq" || :
+    cat "$T/jq"; [ ! -s "$T/jq" ]'
+ok "mpi.h is seen by libverl/comm alone" '
+    grep -l "^#[ ]*include <mpi\.h>" -r cmd libverl formats kernels | grep -v "^libverl/comm/" >"$T/mpi" || :
+    cat "$T/mpi"; [ ! -s "$T/mpi" ]'
+ok "yaml.h is seen by yaml.c and version.c alone" '
+    grep -l "^#[ ]*include <yaml\.h>" -r cmd libverl formats kernels |
+        grep -vE "^libverl/base/(yaml|version)\.c$" >"$T/yaml" || :
+    cat "$T/yaml"; [ ! -s "$T/yaml" ]'
+ok "only cmd, vl_oom and forked children end the process" '
+    grep -nE "(^|[^_a-z])exit\(" libverl/*/*.c formats/*.c | grep -vE "^libverl/base/mem\.c" >"$T/exit" || :
+    cat "$T/exit"; [ ! -s "$T/exit" ]'
+done_testing
