@@ -27,6 +27,7 @@ void vl_state_record_free(struct vl_state_record *r)
     free(r->batch);
     free(r->options);
     free(r->progress);
+    free(r->metrics);
     *r = (struct vl_state_record){ 0 };
 }
 
@@ -94,6 +95,7 @@ int vl_state_record_read(struct vl_state_record *r, const char *dir, int64_t ver
     r->batch = vl_json_strdup(&j, vl_json_get(&j, 0, "batch"));
     r->options = raw_member(&j, "options");
     r->progress = raw_member(&j, "progress");
+    r->metrics = raw_member(&j, "metrics");
     if (!get_hash(r->hash, &j, "hash") || !get_hash(r->exp_avg_hash, &j, "exp_avg_hash") ||
         !get_hash(r->exp_avg_sq_hash, &j, "exp_avg_sq_hash"))
         vl_fail(e, VL_E_DATA, "%s: hash, exp_avg_hash and exp_avg_sq_hash should be 32 hex digits",
@@ -144,6 +146,7 @@ static char *record_text(const struct vl_state_record *r)
     put_whole(&b, "skipped", r->skipped);
     put_whole(&b, "skipped_in_row", r->skipped_in_row);
     vl_buf_printf(&b, "  \"progress\": %s,\n", r->progress ? r->progress : "null");
+    vl_buf_printf(&b, "  \"metrics\": %s,\n", r->metrics ? r->metrics : "null");
     put_str(&b, "exp_avg_hash", r->exp_avg_hash);
     put_str(&b, "exp_avg_sq_hash", r->exp_avg_sq_hash);
     vl_buf_printf(&b, "  \"hash\": \"%s\"\n}\n", r->hash);

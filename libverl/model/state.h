@@ -24,6 +24,8 @@ struct vl_state_record {
     int64_t skipped;         /* optimizer steps skipped for a non-finite gradient, in all */
     int64_t skipped_in_row;  /* the last so many were skipped */
     char *progress;          /* JSON: where a long run inside one batch stands (sft), or NULL */
+    char *metrics;           /* JSON object of the update's metrics, so that a rerun that has
+                                nothing to do still writes them; or NULL */
     char hash[33], exp_avg_hash[33], exp_avg_sq_hash[33];
 };
 

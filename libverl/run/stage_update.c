@@ -1,0 +1,620 @@
+/* stage_update.c - verl-update: a batch and a train state to the state's next version.
+ *
+ * The state names the batch and options that made it, so the same line run again finds its work done
+ * (or, for a long sft run, half done and goes on). Metrics are kept in the state for that case: the
+ * output is then the same file again. */
+#include "libverl/run/update.h"
+
+#include "formats/dp.h"
+#include "formats/json.h"
+#include "libverl/base/meminfo.h"
+#include "libverl/model/version.h"
+#include "libverl/run/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What happened over all steps. */
+struct totals {
+    struct vl_loss_sums sums;
+    struct vl_step_result last;
+    double grad_norm; /* sum over the steps taken */
+    int64_t steps, skipped, empty, rows, tokens, changed, in_row;
+};
+
+struct job {
+    struct vl_update u;
+    struct vl_state s;
+    struct vl_batch batch;
+    struct vl_plan plan;
+    struct vl_schedule schedule;
+    char *options, hash[33];
+    int64_t made;     /* version that this line made before, or -1 */
+    int64_t start;    /* first step (sft that goes on) */
+    int64_t position; /* of the schedule at step `start` */
+    int64_t global_step;
+    int64_t parent; /* version the run started from */
+    char parent_hash[33];
+    struct totals sum;
+};
+
+static const char *role_name(enum vl_role r)
+{
+    return r == VL_ROLE_ACTOR ? "actor" : r == VL_ROLE_CRITIC ? "critic" : "sft";
+}
+
+static enum vl_head role_head(enum vl_role r)
+{
+    return r == VL_ROLE_CRITIC ? VL_HEAD_VALUE : VL_HEAD_LM;
+}
+
+void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
+{
+    static const struct vl_pg_opts pg = VL_PG_DEFAULTS;
+
+    *o = (struct vl_update_opts){ .role = role,
+                                  .keep = 2,
+                                  .lr = role == VL_ROLE_ACTOR ? 1e-6 : 1e-5,
+                                  .weight_decay = 0.01,
+                                  .clip_grad = 1,
+                                  .lr_warmup_ratio = role == VL_ROLE_SFT ? 0.1 : 0,
+                                  .num_cycles = 0.5,
+                                  .lr_warmup_steps = -1,
+                                  .total_steps = -1,
+                                  .schedule = role == VL_ROLE_SFT ? "cosine" : "constant",
+                                  .max_skips = 3,
+                                  .mini_batch = 256,
+                                  .n = 1,
+                                  .epochs = role == VL_ROLE_SFT ? 4 : 1,
+                                  .shuffle = role == VL_ROLE_SFT,
+                                  .data_seed = role == VL_ROLE_SFT ? VL_NULL_I64 : 42,
+                                  .cut = { .rows = VL_NULL_I64, .max_tokens = 16384 },
+                                  .compute = "auto",
+                                  .temperature = 1,
+                                  .pg = pg,
+                                  .loss_mode = "vanilla",
+                                  .agg = "token-mean",
+                                  .kl_loss_type = "low_var_kl",
+                                  .loss_scale_factor = NAN,
+                                  .kl_loss_coef = 0.001,
+                                  .cliprange_value = 0.5,
+                                  .sft_steps = VL_NULL_I64,
+                                  .save_freq = -1 };
+}
+
+/* --from's "v000012", "v12" or "12". */
+static int parse_from(const char *text, int64_t *from, struct vl_err *e)
+{
+    const char *digits = text && *text == 'v' ? text + 1 : text;
+    size_t n = text ? strlen(digits) : 0;
+
+    *from = -1;
+    if (!text)
+        return 0;
+    if (!n || n > 17 || strspn(digits, "0123456789") != n)
+        return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", text);
+    *from = strtoll(digits, NULL, 10);
+    return 0;
+}
+
+static int parse_betas(const struct vl_strs *s, double beta[2], enum vl_role role, struct vl_err *e)
+{
+    beta[0] = 0.9, beta[1] = role == VL_ROLE_SFT ? 0.95 : 0.999;
+    if (!s->n)
+        return 0;
+    for (size_t i = 0; i < 2 && s->n == 2; i++) {
+        char *end;
+
+        beta[i] = strtod(s->s[i], &end);
+        if (end == s->s[i] || *end || !(beta[i] >= 0) || !(beta[i] < 1))
+            return vl_fail(e, VL_E_USAGE, "optim.betas: %s is not a number in [0, 1)", s->s[i]);
+    }
+    if (s->n != 2)
+        return vl_fail(e, VL_E_USAGE,
+                       "optim.betas has %zu numbers; expected two, such as "
+                       "[0.9,0.999]",
+                       s->n);
+    return 0;
+}
+
+int vl_update_check(struct vl_update *u, struct vl_err *e)
+{
+    const struct vl_update_opts *o = u->o;
+
+    if (!u->x->common->state)
+        return vl_fail(e, VL_E_USAGE, "no train state: give -s DIR (with -m MODEL the first time)");
+    if (parse_from(o->from, &u->from, e) || parse_betas(&o->betas, u->beta, o->role, e) ||
+        vl_agg_parse(&u->agg, o->agg, e))
+        return e->code;
+    if (o->role != VL_ROLE_ACTOR)
+        return 0;
+    u->actor = (struct vl_actor_opts){ .loss = vl_pg_find(o->loss_mode, e),
+                                       .pg = o->pg,
+                                       .entropy_coeff = o->entropy_coeff,
+                                       .use_kl_loss = o->use_kl_loss,
+                                       .kl_loss_coef = o->kl_loss_coef };
+    u->actor.pg.agg = u->agg;
+    if (!u->actor.loss || vl_pg_check(u->actor.loss, &u->actor.pg, e) ||
+        vl_kl_parse(&u->actor.kl_loss_type, o->kl_loss_type, e))
+        return e->code;
+    if (vl_pg_depends_on_cut(u->actor.loss))
+        vl_info(&u->x->log,
+                "policy_loss.loss_mode=%s picks tokens within each micro-batch: the result "
+                "depends on micro-batch size and number of ranks",
+                o->loss_mode);
+    return 0;
+}
+
+/* Rank 0 locks and settles the base version; the others learn it. Collective. */
+static int open_state(struct job *j, struct vl_err *e)
+{
+    struct vl_ctx *x = j->u.x;
+    const char *model = x->common->model ? x->common->model : j->u.o->path;
+    int64_t at[2] = { -1, -1 };
+    int filled = 0;
+
+    j->s.lock = -1;
+    if (x->comm.rank == 0 && !vl_state_begin(&j->s, x->common->state, model, j->u.from,
+                                             role_head(j->u.o->role), &filled, e)) {
+        at[0] = j->s.base, at[1] = j->s.current;
+        if (filled)
+            vl_info(&x->log, "%s: filled as v000000 from %s", x->common->state, model);
+        else if (x->common->model)
+            vl_detail(&x->log, "%s: goes on from its own version; -m is not read",
+                      x->common->state);
+    }
+    if (vl_comm_agree(&x->comm, e) || vl_comm_bcast(&x->comm, at, sizeof at, 0, e))
+        return e->code;
+    if (x->comm.rank) {
+        j->s.dir = vl_strdup(x->common->state);
+        j->s.base = at[0], j->s.current = at[1];
+        if (vl_state_record_read(&j->s.rec, j->s.dir, j->s.base, e))
+            vl_err_prefix(e, "rank %d", x->comm.rank);
+    }
+    return vl_comm_agree(&x->comm, e);
+}
+
+/* Hash of the batch without what differs between runs of the same work. */
+static int identify(struct job *j, struct vl_err *e)
+{
+    struct vl_comm *c = &j->u.x->comm;
+
+    vl_meta_del(&j->batch, "timing");
+    j->options = vl_parsed_provenance(j->u.x->parsed);
+    j->made = -1;
+    if (c->rank == 0 && !vl_dp_hash(&j->batch, j->hash, e))
+        j->made = vl_state_made(&j->s, j->u.from, j->hash, j->options);
+    if (vl_comm_agree(c, e))
+        return e->code;
+    return vl_comm_bcast(c, &j->made, sizeof j->made, 0, e) ||
+           vl_comm_bcast(c, j->hash, sizeof j->hash, 0, e);
+}
+
+/* Steps of an sft run that a version of it has done; 0 when it is complete (no progress member). */
+static int64_t progress_of(const struct vl_state_record *r)
+{
+    struct vl_json js = { 0 };
+    struct vl_err ignored = { 0 };
+    int64_t step = 0;
+
+    if (r->progress && !vl_json_parse(&js, r->progress, strlen(r->progress), "progress", &ignored))
+        vl_json_i64(&js, vl_json_get(&js, 0, "step"), &step);
+    vl_json_free(&js);
+    return step;
+}
+
+/* The metrics batch: no rows, metrics, and what a driver wants to know of the step. */
+static int write_metrics(struct job *j, const char *metrics, const char *version, struct vl_err *e)
+{
+    static const char *const none[] = { NULL };
+    struct vl_batch out = { 0 };
+    int rc;
+
+    vl_meta_set_i64(&out, "global_steps", j->global_step);
+    if (vl_meta_get(&j->batch, "epoch"))
+        vl_meta_set(&out, "epoch", vl_meta_get(&j->batch, "epoch"));
+    if (metrics)
+        vl_meta_set(&out, "metrics", metrics);
+    out.provenance = vl_strdup(j->batch.provenance);
+    rc = vl_stage_write(j->u.x, &out, none, version, e);
+    vl_batch_free(&out);
+    return rc;
+}
+
+/* This line already made version j->made. Completes what an interruption left (the link), and either
+ * writes the recorded metrics (*done = 1) or sets the job to go on where the version stopped. */
+static int take_made(struct job *j, int *done, struct vl_err *e)
+{
+    struct vl_ctx *x = j->u.x;
+    struct vl_state_record r;
+    char name[VL_VERSION_NAME];
+    int64_t step;
+
+    vl_version_name(name, j->made);
+    if (x->comm.rank == 0 && j->made != j->s.current && !vl_state_point(&j->s, j->made, e))
+        vl_info(&x->log, "%s: %s was published by an interrupted run; `current` now points to it",
+                j->s.dir, name);
+    if (vl_state_record_read(&r, j->s.dir, j->made, e)) {
+        vl_state_record_free(&r);
+        return vl_comm_agree(&x->comm, e);
+    }
+    if (vl_comm_agree(&x->comm, e))
+        return e->code;
+    step = progress_of(&r);
+    j->parent = r.parent;
+    memcpy(j->parent_hash, r.parent_hash ? r.parent_hash : "", r.parent_hash ? 33 : 1);
+    if (step) {
+        vl_info(&x->log, "%s: going on with %s, which stopped after step %" PRId64, j->s.dir, name,
+                step);
+        j->start = j->position = step;
+        vl_state_record_free(&j->s.rec);
+        j->s.rec = r;
+        j->s.base = j->made;
+        return 0;
+    }
+    *done = 1;
+    vl_info(&x->log,
+            "nothing to do: %s/%s came from this batch and these options (--from v%" PRId64
+            " applies it again)",
+            j->s.dir, name, j->made);
+    j->global_step = r.global_step;
+    (void)write_metrics(j, r.metrics, name, e);
+    vl_state_record_free(&r);
+    return e->code;
+}
+
+/* Steps, their rows, and the schedule. */
+static int make_plan(struct job *j, struct vl_err *e)
+{
+    const struct vl_update_opts *o = j->u.o;
+    int sft = o->role == VL_ROLE_SFT;
+    int64_t n = 1, total, per, meta_n = 0, seed = o->data_seed;
+    struct vl_ctx *x = j->u.x;
+
+    if (!sft) {
+        n = o->n;
+        if (!vl_parsed_given(x->parsed, &o->n) && vl_meta_i64(&j->batch, "n", &meta_n) &&
+            meta_n > 0)
+            n = meta_n;
+    }
+    per = o->mini_batch > INT64_MAX / n ? INT64_MAX : o->mini_batch * n;
+    if (sft && per > j->batch.rows)
+        return vl_fail(e, VL_E_DATA,
+                       "data.train_batch_size is %" PRId64 " but the batch has %" PRId64
+                       " rows; give a smaller one",
+                       per, j->batch.rows);
+    vl_plan_init(&j->plan, j->batch.rows, per, o->epochs, sft);
+    if (sft && o->sft_steps != VL_NULL_I64 &&
+        (o->sft_steps < j->plan.steps || !vl_parsed_given(x->parsed, &o->epochs)))
+        j->plan.steps = o->sft_steps;
+    j->plan.shuffle = o->shuffle;
+    j->plan.seed = (uint64_t)(seed == VL_NULL_I64 ? x->common->seed : seed);
+    if (!sft)
+        j->plan.epoch0 = (uint32_t)(j->global_step * o->epochs);
+    total = sft ? j->plan.steps : o->total_steps > 0 ? o->total_steps : j->s.rec.total_steps;
+    if (vl_schedule_init(&j->schedule, o->schedule, o->lr, total, o->lr_warmup_steps,
+                         o->lr_warmup_ratio, e))
+        return e->code;
+    j->schedule.min_ratio = isnan(o->min_lr_ratio) ? 0 : o->min_lr_ratio;
+    j->schedule.num_cycles = o->num_cycles;
+    return 0;
+}
+
+/* Model, moments, engine of the base version on every rank. Collective. */
+static int load(struct job *j, struct vl_err *e)
+{
+    struct vl_update *u = &j->u;
+    struct vl_engine_opts eo = { .train = 1, .recompute = u->o->recompute };
+    struct vl_state *s = &j->s;
+    size_t bytes;
+
+    if (!vl_state_load(s, role_head(u->o->role), e)) {
+        eo.compute = u->f.compute;
+        bytes = (size_t)s->model->count * sizeof(float);
+        if (!vl_engine_new(&u->f.eng, s->model, u->f.be, &eo, e)) {
+            u->f.be->upload(u->f.be->ctx, vl_engine_exp_avg(u->f.eng), s->exp_avg, bytes);
+            u->f.be->upload(u->f.be->ctx, vl_engine_exp_avg_sq(u->f.eng), s->exp_avg_sq, bytes);
+            vl_model_release_slab(s->model);
+            free(s->exp_avg);
+            free(s->exp_avg_sq);
+            s->exp_avg = s->exp_avg_sq = NULL;
+        }
+    }
+    u->t = s->rec.optimizer_steps;
+    return vl_comm_agree(&u->x->comm, e);
+}
+
+/* Says what will be needed and refuses what is not there. Reading the state takes as much again as
+ * the weights and moments on the device. */
+static void check_memory(struct vl_update *u, const struct vl_engine_opts *eo, int64_t N, int64_t M,
+                         struct vl_err *e)
+{
+    const struct vl_model *m = u->f.model;
+    size_t need = vl_engine_bytes(&m->cfg, eo, u->f.be, N, M);
+    size_t loading = 3 * sizeof(float) * (size_t)m->count, have = vl_mem_available();
+    int ranks = u->x->comm.local_size;
+
+    vl_info(&u->x->log,
+            "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", m->dir,
+            (double)m->count * 1e-6, u->f.be->name, vl_compute_name(u->f.compute),
+            (double)need * 1e-6, N);
+    if (have != SIZE_MAX && (need + loading) > have / (size_t)ranks)
+        vl_fail(e, VL_E_OS,
+                "needs %.1f MB and %.1f MB while loading, on %d ranks of this host, where %.1f MB "
+                "are available: lower the micro-batch (ppo_max_token_len_per_gpu), add "
+                "--recompute, or use fewer ranks",
+                (double)need * 1e-6, (double)loading * 1e-6, ranks, (double)have * 1e-6);
+}
+
+/* Configuration, device, columns: all that can be wrong before hours of work. Collective. */
+static int prepare(struct job *j, struct vl_err *e)
+{
+    struct vl_update *u = &j->u;
+    struct vl_ctx *x = u->x;
+    char name[VL_VERSION_NAME], *path;
+    int64_t N, M;
+    int rc;
+
+    vl_version_name(name, j->s.base);
+    path = vl_asprintf("%s/%s", j->s.dir, name);
+    rc = vl_infer_open(x, &u->f, &j->batch, path, "model.path", role_head(u->o->role),
+                       u->o->compute, e);
+    free(path);
+    if (rc)
+        return rc;
+    if (!vl_update_columns(u, &j->batch, &j->s.rec, e) && !make_plan(j, e)) {
+        struct vl_engine_opts eo = { .compute = u->f.compute,
+                                     .train = 1,
+                                     .recompute = u->o->recompute };
+
+        vl_update_extent(u, &N, &M);
+        check_memory(u, &eo, N, M, e);
+    }
+    if (vl_comm_agree(&x->comm, e))
+        return e->code;
+    return load(j, e);
+}
+
+/* Host copy of a device slab: the slab itself where the device is the host. */
+static int host_slab(struct vl_update *u, float *dev, const float **host, float **owned,
+                     struct vl_err *e)
+{
+    struct vl_backend *be = u->f.be;
+    size_t n = (size_t)u->f.model->count;
+
+    *owned = NULL;
+    *host = be->host(be->ctx, dev);
+    if (*host)
+        return 0;
+    if (vl_try_alloc(owned, n, sizeof(float), "a copy of the weights", e))
+        return e->code;
+    be->download(be->ctx, *owned, dev, n * sizeof(float));
+    *host = *owned;
+    return 0;
+}
+
+/* Publishes the weights as they are after `done` steps. Collective; rank 0 works. */
+static int publish(struct job *j, int64_t done, const char *metrics, struct vl_err *e)
+{
+    struct vl_update *u = &j->u;
+    int sft = u->o->role == VL_ROLE_SFT;
+    struct vl_state_record r = { .parent = j->parent,
+                                 .redo = u->from >= 0,
+                                 .global_step = j->global_step,
+                                 .total_steps = j->schedule.total > 0 ? j->schedule.total : 0,
+                                 .optimizer_steps = u->t,
+                                 .skipped = j->s.rec.skipped + j->sum.skipped,
+                                 .skipped_in_row = j->sum.in_row };
+    float *dev[3] = { vl_engine_params(u->f.eng), vl_engine_exp_avg(u->f.eng),
+                      vl_engine_exp_avg_sq(u->f.eng) };
+    float *owned[3] = { NULL, NULL, NULL };
+    const float *host[3];
+
+    if (u->x->comm.rank == 0) {
+        r.schedule = sft ? done : j->position + 1;
+        r.parent_hash = vl_strdup(j->parent_hash);
+        r.role = vl_strdup(role_name(u->o->role));
+        r.batch = vl_strdup(j->hash);
+        r.options = vl_strdup(j->options);
+        r.metrics = vl_strdup(metrics);
+        if (done < j->plan.steps)
+            r.progress =
+                vl_asprintf("{\"step\": %" PRId64 ", \"of\": %" PRId64 "}", done, j->plan.steps);
+        if (!host_slab(u, dev[0], &host[0], &owned[0], e) &&
+            !host_slab(u, dev[1], &host[1], &owned[1], e) &&
+            !host_slab(u, dev[2], &host[2], &owned[2], e) &&
+            !vl_state_publish(&j->s, &r, host[0], host[1], host[2], u->o->keep, e))
+            vl_info(&u->x->log, "%s/v%06" PRId64 ": published (hash %s)", j->s.dir, r.version,
+                    r.hash);
+        for (int i = 0; i < 3; i++)
+            free(owned[i]);
+        vl_state_record_free(&r);
+    }
+    return vl_comm_agree(&u->x->comm, e);
+}
+
+static void add_sums(struct totals *t, const struct vl_step_result *r)
+{
+    t->last = *r;
+    t->steps++;
+    t->rows += r->rows;
+    t->tokens += r->tokens;
+    t->changed += r->changed;
+    t->grad_norm += r->grad_norm;
+    t->in_row = 0;
+    for (int m = 0; m < VL_M_COUNT; m++) {
+        t->sums.num[m] += r->sums.num[m];
+        t->sums.den[m] += r->sums.den[m];
+    }
+}
+
+/* A step whose gradient was not finite changed nothing; too many in a row end the run. */
+static int count_skip(struct job *j, int64_t step, const struct vl_step_result *r, struct vl_err *e)
+{
+    struct totals *t = &j->sum;
+
+    t->skipped++;
+    t->in_row++;
+    vl_warn(&j->u.x->log, "step %" PRId64 " skipped: the gradient of %s is not finite", step + 1,
+            r->where);
+    if (t->in_row < j->u.o->max_skips)
+        return 0;
+    return vl_fail(e, VL_E_DATA,
+                   "%" PRId64 " steps in a row had a gradient that is not finite, the last of %s; "
+                   "nothing is published (look at the batch, or try a lower optim.lr)",
+                   t->in_row, r->where);
+}
+
+static double loss_of(const struct vl_step_result *r)
+{
+    double loss = 0;
+
+    vl_loss_sums_value(&r->sums, VL_M_LOSS, &loss);
+    return loss;
+}
+
+static int run_steps(struct job *j, struct vl_err *e)
+{
+    struct vl_update *u = &j->u;
+    int sft = u->o->role == VL_ROLE_SFT;
+
+    j->sum.in_row = j->s.rec.skipped_in_row;
+    for (int64_t s = j->start; s < j->plan.steps; s++) {
+        double lr = vl_schedule_lr(&j->schedule, sft ? s : j->position);
+        struct vl_step_result r;
+        int64_t n;
+        const int64_t *rows = vl_plan_rows(&j->plan, s, &n);
+        char note[80];
+
+        if (vl_update_step(u, rows, n, lr, &r, e))
+            return e->code;
+        if (r.empty)
+            j->sum.empty++;
+        else if (!r.skipped)
+            add_sums(&j->sum, &r);
+        else if (count_skip(j, s, &r, e))
+            return e->code;
+        snprintf(note, sizeof note, "loss %.4f, |g| %.3g, lr %.3g", loss_of(&r), r.grad_norm, lr);
+        vl_progress(&u->x->log, "step", s + 1, j->plan.steps, note);
+        if (sft && u->o->save_freq > 0 && (s + 1) % u->o->save_freq == 0 && s + 1 < j->plan.steps &&
+            publish(j, s + 1, NULL, e))
+            return e->code;
+    }
+    if (j->sum.empty)
+        vl_warn(&u->x->log, "%" PRId64 " of %" PRId64 " steps had no valid token and were left out",
+                j->sum.empty, j->plan.steps - j->start);
+    if (!j->sum.steps && !j->sum.skipped)
+        return vl_fail(e, VL_E_DATA,
+                       "no row has a valid token (response_mask is 0 everywhere): "
+                       "there is nothing to learn from");
+    return 0;
+}
+
+static void put_metric(struct vl_batch *b, enum vl_role role, const char *name, double x)
+{
+    char full[64];
+
+    snprintf(full, sizeof full, "%s/%s", role == VL_ROLE_SFT ? "train" : role_name(role), name);
+    vl_meta_metric(b, full, x);
+}
+
+/* Losses are means over the optimizer steps (sft: of the last one), fractions over all tokens. */
+static void put_metrics(struct job *j, struct vl_batch *b)
+{
+    static const enum vl_metric per_step[] = { VL_M_LOSS,    VL_M_PG_LOSS, VL_M_KL_LOSS,
+                                               VL_M_ENTROPY, VL_M_VF_LOSS, VL_M_SFT_LOSS };
+    const struct totals *t = &j->sum;
+    enum vl_role role = j->u.o->role;
+    double steps = t->steps ? (double)t->steps : 1;
+
+    for (int m = 0; m < VL_M_COUNT; m++) {
+        const struct vl_loss_sums *s = role == VL_ROLE_SFT ? &t->last.sums : &t->sums;
+        double x, by = 1;
+
+        for (size_t k = 0; k < sizeof per_step / sizeof *per_step; k++)
+            if ((int)per_step[k] == m && role != VL_ROLE_SFT)
+                by = steps;
+        if (vl_loss_sums_value(s, (enum vl_metric)m, &x))
+            vl_meta_metric(b, vl_metric_name((enum vl_metric)m), x / by);
+    }
+    put_metric(b, role, "grad_norm",
+               role == VL_ROLE_SFT ? t->last.grad_norm : t->grad_norm / steps);
+    put_metric(b, role, "lr", t->last.lr);
+    if (role == VL_ROLE_ACTOR && j->u.o->use_kl_loss)
+        put_metric(b, role, "kl_coef", j->u.o->kl_loss_coef);
+    put_metric(b, role, "optimizer_steps", (double)t->steps);
+    put_metric(b, role, "skipped_steps", (double)t->skipped);
+    put_metric(b, role, "rows", (double)t->rows);
+    put_metric(b, role, "tokens", (double)t->tokens);
+    put_metric(b, role, "weights_changed",
+               (double)t->changed / steps / (double)j->u.f.model->count);
+}
+
+static int run(struct job *j, struct vl_err *e)
+{
+    struct vl_update *u = &j->u;
+    struct vl_batch metrics = { 0 };
+    char name[VL_VERSION_NAME];
+    const struct totals *t = &j->sum;
+
+    if (prepare(j, e) || run_steps(j, e))
+        return e->code;
+    put_metrics(j, &metrics);
+    if (!publish(j, j->plan.steps, vl_meta_get(&metrics, "metrics"), e)) {
+        vl_version_name(name, j->s.current);
+        vl_info(&u->x->log,
+                "%" PRId64 " optimizer steps on %" PRId64 " rows and %" PRId64
+                " tokens in all, lr %.3g, %.1f %% of weights changed a step",
+                t->steps, t->rows, t->tokens, t->last.lr,
+                100.0 * (double)t->changed / (double)(t->steps ? t->steps : 1) /
+                    (double)u->f.model->count);
+        if (!write_metrics(j, vl_meta_get(&metrics, "metrics"), name, e))
+            vl_log_done(&u->x->log, t->rows, t->tokens);
+    }
+    vl_batch_free(&metrics);
+    return e->code;
+}
+
+/* A state that another kind of run made starts its schedule anew. */
+static void settle_position(struct job *j)
+{
+    const struct vl_state_record *r = &j->s.rec;
+    const char *role = role_name(j->u.o->role);
+
+    j->parent = j->s.base;
+    memcpy(j->parent_hash, r->hash, sizeof j->parent_hash);
+    if (!vl_meta_i64(&j->batch, "global_steps", &j->global_step))
+        j->global_step = r->global_step + 1;
+    if (j->u.o->role == VL_ROLE_SFT)
+        return;
+    j->position = r->role && !strcmp(r->role, role) ? r->schedule : 0;
+    if (r->schedule && !j->position)
+        vl_info(&j->u.x->log, "the state was made by %s: its learning-rate schedule starts anew",
+                r->role ? r->role : "another program");
+}
+
+int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e)
+{
+    struct job j = { .u = { .x = x, .o = opts }, .s = { .lock = -1 }, .made = -1 };
+    int done = 0;
+
+    if (vl_update_check(&j.u, e) || vl_stage_read(x, &j.batch, e) || open_state(&j, e) ||
+        identify(&j, e))
+        goto out;
+    settle_position(&j);
+    if (j.made >= 0 && take_made(&j, &done, e))
+        goto out;
+    if (!done && run(&j, e))
+        goto out;
+out:
+    vl_plan_free(&j.plan);
+    vl_update_data_free(&j.u.data);
+    vl_infer_close(&j.u.f);
+    vl_state_close(&j.s);
+    vl_batch_free(&j.batch);
+    free(j.options);
+    return e->code;
+}

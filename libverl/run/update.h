@@ -1,0 +1,132 @@
+/* update.h - optimizer steps on a batch: what verl-update's three roles share.
+ *
+ * An update is a list of optimizer steps, each over some rows (struct vl_plan). One step divides its
+ * rows over the ranks, each rank its own into micro-batches that only accumulate: every denominator
+ * is fixed for the whole step beforehand, so neither cut shows (algorithms 11, path b; pitfall 81).
+ *
+ *   actor   policy loss (+ KL loss, - entropy) on advantages; mini-batches of prompts x n rows
+ *   critic  clipped value loss on returns; mini-batches as the actor
+ *   sft     -log p of the response, token mean; train_batch_size rows a step, many epochs at once */
+#ifndef VL_UPDATE_H
+#define VL_UPDATE_H
+
+#include "libverl/algo/loss.h"
+#include "libverl/algo/schedule.h"
+#include "libverl/model/state.h"
+#include "libverl/run/infer.h"
+
+enum vl_role { VL_ROLE_ACTOR, VL_ROLE_CRITIC, VL_ROLE_SFT };
+
+struct vl_update_opts {
+    enum vl_role role;
+    /* train state */
+    const char *from; /* "v12", "12" or NULL: `current` */
+    int64_t keep;
+    int stale_ok;
+    const char *path; /* model.path: what an empty state is filled from when there is no -m */
+    /* optimizer */
+    double lr, weight_decay, clip_grad, lr_warmup_ratio, min_lr_ratio, num_cycles;
+    int64_t lr_warmup_steps, total_steps; /* -1: ratio; -1: not known */
+    const char *schedule;
+    struct vl_strs betas;
+    int64_t max_skips; /* non-finite gradients in a row before giving up */
+    /* mini-batches, micro-batches */
+    int64_t mini_batch; /* prompts; sft: rows */
+    int64_t n;          /* samples a prompt */
+    int64_t epochs;     /* passes over the batch */
+    int shuffle;
+    int64_t data_seed; /* VL_NULL_I64: --seed */
+    struct vl_cut cut;
+    int64_t micro_batch; /* --micro-batch: rows, before cut */
+    const char *compute;
+    int recompute;
+    /* losses */
+    double temperature;
+    struct vl_pg_opts pg;
+    const char *loss_mode, *agg, *kl_loss_type;
+    double loss_scale_factor, entropy_coeff, kl_loss_coef, cliprange_value;
+    int use_kl_loss, calculate_entropy;
+    /* sft */
+    int64_t sft_steps; /* trainer.total_training_steps; VL_NULL_I64: epochs decide */
+    int64_t save_freq; /* publish after so many steps; <= 0: only at the end */
+};
+
+/* Defaults of a role, as verl's YAML has them. */
+void vl_update_defaults(struct vl_update_opts *o, enum vl_role role);
+
+/* ---- Which rows a step takes ---- */
+
+struct vl_plan {
+    int64_t B;     /* rows of the batch */
+    int64_t per;   /* rows a step */
+    int64_t epoch; /* steps in one pass */
+    int64_t steps; /* steps in all */
+    int shuffle;
+    uint64_t seed;
+    uint32_t epoch0; /* number of the first pass, for the shuffle */
+    int64_t *perm;   /* (B) order of the pass perm_epoch */
+    int64_t perm_epoch;
+};
+/* drop_last: rows that do not fill a step are left out of each pass (sft); else they make a smaller
+ * last step. */
+void vl_plan_init(struct vl_plan *p, int64_t B, int64_t per, int64_t epochs, int drop_last);
+/* Rows of step s (0-based); *n of them; borrowed until the next call. */
+const int64_t *vl_plan_rows(struct vl_plan *p, int64_t s, int64_t *n);
+void vl_plan_free(struct vl_plan *p);
+
+/* ---- The columns a role reads ---- */
+
+struct vl_update_data {
+    struct vl_rows rows;
+    int64_t *mask;         /* (B, R) owned: response_mask */
+    int64_t *valid;        /* (B) owned: tokens with mask 1 */
+    const float *old_logp; /* (B, R) old_log_probs, or rollout_log_probs in their place */
+    const float *adv, *ref_logp, *is_weights;
+    const float *values, *returns;
+    double *draw; /* (B, R) owned: clip_cov's numbers or NULL */
+    float inv_temp;
+    int old_is_rollout;
+};
+
+/* ---- Running ---- */
+
+/* Result of one step. */
+struct vl_step_result {
+    struct vl_loss_sums sums;
+    double grad_norm; /* before clipping */
+    double lr;
+    int64_t rows, tokens, changed; /* of all ranks */
+    int empty;                     /* no valid token: nothing was done */
+    int skipped;                   /* the gradient was not finite: nothing was changed */
+    char where[160];               /* then: first tensor and rank */
+};
+
+struct vl_update {
+    struct vl_ctx *x;
+    const struct vl_update_opts *o;
+    struct vl_infer f; /* model (of the state, slab released), device, engine */
+    struct vl_update_data data;
+    struct vl_actor_opts actor;
+    enum vl_agg agg;
+    double beta[2];
+    int64_t from; /* -1 = not given */
+    int64_t t;    /* Adam's step count so far */
+};
+
+/* Checks the options that need no data. */
+int vl_update_check(struct vl_update *u, struct vl_err *e) VL_MUST_CHECK;
+/* Reads the columns of the role; base = identity of the weights that are updated. */
+int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
+                      const struct vl_state_record *base, struct vl_err *e) VL_MUST_CHECK;
+void vl_update_data_free(struct vl_update_data *d);
+/* Largest tokens and outputs of one micro-batch, for the memory estimate. */
+void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M);
+
+/* One optimizer step over rows[0..n). Collective. */
+int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,
+                   struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
+
+/* verl-update. opts: struct vl_update_opts. */
+int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;
+
+#endif

@@ -1,0 +1,233 @@
+/* update_data.c - what an update reads from the batch, checked against the state. See update.h. */
+#include "libverl/run/update.h"
+
+#include "formats/json.h"
+#include "libverl/base/philox.h"
+#include "libverl/engine/generate.h"
+#include "libverl/run/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void vl_plan_init(struct vl_plan *p, int64_t B, int64_t per, int64_t epochs, int drop_last)
+{
+    p->B = B;
+    p->per = per < B ? per : B;
+    p->epoch = !p->per ? 0 : drop_last ? B / p->per : (B + p->per - 1) / p->per;
+    p->steps = epochs * p->epoch;
+    p->perm = NULL;
+    p->perm_epoch = -1;
+}
+
+const int64_t *vl_plan_rows(struct vl_plan *p, int64_t s, int64_t *n)
+{
+    int64_t pass = s / p->epoch, at = s % p->epoch * p->per;
+
+    if (!p->perm)
+        p->perm = vl_alloc(sizeof *p->perm * (size_t)p->B);
+    if (p->perm_epoch != pass) {
+        if (p->shuffle)
+            vl_shuffle(p->perm, p->B, p->seed, p->epoch0 + (uint32_t)pass);
+        else
+            for (int64_t i = 0; i < p->B; i++)
+                p->perm[i] = i;
+        p->perm_epoch = pass;
+    }
+    *n = p->B - at < p->per ? p->B - at : p->per;
+    return p->perm + at;
+}
+
+void vl_plan_free(struct vl_plan *p)
+{
+    free(p->perm);
+    p->perm = NULL;
+}
+
+static int column(const struct vl_batch *b, const char *name, int64_t R, const float **data,
+                  const char *remedy, struct vl_err *e)
+{
+    if (!vl_batch_col(b, name))
+        return vl_fail(e, VL_E_DATA, "column %s is missing: %s", name, remedy);
+    return vl_batch_need(b, name, VL_F32, 1, &R, data, e);
+}
+
+/* Whether the weights that made a column are those of the base version; a column without that
+ * record (an outside program's) is taken on trust. */
+static int fresh(const struct vl_batch *b, const char *name, const struct vl_state_record *base,
+                 struct vl_weights_id *id)
+{
+    if (!vl_weights_get(b, name, id))
+        return -1;
+    return !strcmp(id->hash, base->hash) || !strcmp(id->source_hash, base->hash);
+}
+
+static int check_stale(struct vl_update *u, const struct vl_batch *b, const char *name,
+                       const struct vl_state_record *base, struct vl_err *e)
+{
+    struct vl_weights_id id;
+
+    if (fresh(b, name, base, &id) != 0)
+        return 0;
+    if (!u->o->stale_ok)
+        return vl_fail(e, VL_E_DATA,
+                       "%s were made by other weights (%s, hash %s) than version v%06" PRId64
+                       " (hash %s) that is to be updated: compute them again, name that version "
+                       "with --from, or accept the lag with --stale-ok",
+                       name, id.version[0] ? id.version : "no version", id.hash, base->version,
+                       base->hash);
+    vl_info(&u->x->log, "%s were made by other weights (%s): accepted (--stale-ok)", name,
+            id.version[0] ? id.version : id.hash);
+    return 0;
+}
+
+/* old_log_probs, or in their place rollout_log_probs when these are what verl-logprob would give:
+ * full-vocabulary and made by the very weights that are updated. */
+static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
+                    const struct vl_state_record *base, struct vl_err *e)
+{
+    struct vl_update_data *d = &u->data;
+    struct vl_weights_id id;
+    char *mode;
+    int ok;
+
+    if (vl_batch_col(b, "old_log_probs"))
+        return column(b, "old_log_probs", R, &d->old_logp, "", e) ||
+               check_stale(u, b, "old_log_probs", base, e);
+    mode = vl_meta_str(b, "logprobs_mode");
+    ok = mode && !strcmp(mode, "full_vocabulary") && fresh(b, "rollout_log_probs", base, &id) == 1;
+    free(mode);
+    if (!vl_batch_col(b, "rollout_log_probs") || !ok)
+        return vl_fail(e, VL_E_DATA,
+                       "column old_log_probs is missing%s: run verl-logprob on the batch first",
+                       vl_batch_col(b, "rollout_log_probs")
+                           ? ", and rollout_log_probs cannot take its place (they must be "
+                             "full-vocabulary and of the weights that are updated)"
+                           : "");
+    d->old_is_rollout = 1;
+    vl_info(&u->x->log, "no old_log_probs: rollout_log_probs are used (same weights, same bits)");
+    return column(b, "rollout_log_probs", R, &d->old_logp, "", e);
+}
+
+static int actor_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
+                         const struct vl_state_record *base, struct vl_err *e)
+{
+    struct vl_update_data *d = &u->data;
+
+    if (old_logp(u, b, R, base, e) ||
+        column(b, "advantages", R, &d->adv, "verl-advantage adds it", e))
+        return e->code;
+    if (u->o->use_kl_loss && column(b, "ref_log_prob", R, &d->ref_logp,
+                                    "use_kl_loss needs it; verl-logprob --as ref adds it", e))
+        return e->code;
+    if (vl_batch_col(b, "rollout_is_weights"))
+        return column(b, "rollout_is_weights", R, &d->is_weights, "", e);
+    return 0;
+}
+
+static int critic_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
+                          const struct vl_state_record *base, struct vl_err *e)
+{
+    struct vl_update_data *d = &u->data;
+
+    return column(b, "values", R, &d->values, "verl-value adds it", e) ||
+           column(b, "returns", R, &d->returns, "verl-advantage adds it", e) ||
+           check_stale(u, b, "values", base, e);
+}
+
+/* Valid tokens of each row; a mask bit outside the response's tokens is a mistake in the batch. */
+static int count_valid(struct vl_update_data *d, struct vl_err *e)
+{
+    const struct vl_rows *r = &d->rows;
+
+    d->valid = vl_alloc(sizeof *d->valid * (size_t)(r->B ? r->B : 1));
+    for (int64_t i = 0; i < r->B; i++)
+        for (int64_t t = 0; t < r->R; t++) {
+            if (!d->mask[i * r->R + t])
+                continue;
+            if (t >= r->rlen[i])
+                return vl_fail(e, VL_E_DATA,
+                               "row %" PRId64 ": response_mask is 1 at position %" PRId64
+                               ", but the response has only %" PRId32 " tokens",
+                               i, t, r->rlen[i]);
+            d->valid[i]++;
+        }
+    return 0;
+}
+
+/* Numbers at valid tokens must be finite: a NaN would only show as a skipped step. */
+static int check_column(const struct vl_update_data *d, const float *x, const char *name,
+                        struct vl_err *e)
+{
+    int64_t n = d->rows.B * d->rows.R;
+
+    for (int64_t k = 0; x && k < n; k++)
+        if (d->mask[k] && !isfinite(x[k]))
+            return vl_fail(e, VL_E_DATA,
+                           "row %" PRId64 ": %s is %f at position %" PRId64
+                           ", where response_mask is 1; it must be finite",
+                           k / d->rows.R, name, (double)x[k], k % d->rows.R);
+    return 0;
+}
+
+/* clip_cov's draw of a token is a function of the token alone. */
+static void make_draws(struct vl_update *u, const struct vl_batch *b)
+{
+    struct vl_update_data *d = &u->data;
+    const struct vl_col *uid = vl_batch_col(b, "uid"), *sample = vl_batch_col(b, "sample");
+    int64_t step = 0, R = d->rows.R;
+
+    vl_meta_i64(b, "global_steps", &step);
+    d->draw = vl_alloc(sizeof *d->draw * (size_t)(d->rows.B * R + 1));
+    for (int64_t i = 0; i < d->rows.B; i++) {
+        size_t n = sizeof i;
+        const char *text = uid && uid->kind == VL_COL_JSON ? vl_col_json(uid, i, &n) : NULL;
+        struct vl_philox_key key =
+            vl_philox_key(text ? (const void *)text : &i, n, (uint64_t)u->x->common->seed);
+        int64_t s = sample && sample->dtype == VL_I64 && sample->ndim == 1
+                        ? ((const int64_t *)sample->data)[i]
+                        : 0;
+
+        for (int64_t t = 0; t < R; t++)
+            d->draw[i * R + t] =
+                vl_uniform(key, (uint32_t)t, (uint32_t)s, (uint32_t)step, VL_RNG_SHUFFLE);
+    }
+}
+
+int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
+                      const struct vl_state_record *base, struct vl_err *e)
+{
+    struct vl_update_data *d = &u->data;
+    double temperature = 1;
+    int64_t R;
+
+    if (vl_rows_read(&d->rows, b, u->f.model->cfg.V, e))
+        return e->code;
+    R = d->rows.R;
+    if (vl_infer_mask(b, &d->rows, &d->mask, e) || count_valid(d, e))
+        return e->code;
+    if (u->o->role == VL_ROLE_ACTOR &&
+        (actor_columns(u, b, R, base, e) ||
+         vl_infer_temperature(u->x, b, &u->o->temperature, &temperature, e)))
+        return e->code;
+    if (u->o->role == VL_ROLE_CRITIC && critic_columns(u, b, R, base, e))
+        return e->code;
+    d->inv_temp = vl_inv_temperature(temperature);
+    if (u->o->role == VL_ROLE_ACTOR && vl_pg_needs_draw(u->actor.loss))
+        make_draws(u, b);
+    return check_column(d, d->old_logp, "old_log_probs", e) ||
+           check_column(d, d->adv, "advantages", e) ||
+           check_column(d, d->ref_logp, "ref_log_prob", e) ||
+           check_column(d, d->is_weights, "rollout_is_weights", e) ||
+           check_column(d, d->values, "values", e) || check_column(d, d->returns, "returns", e);
+}
+
+void vl_update_data_free(struct vl_update_data *d)
+{
+    vl_rows_free(&d->rows);
+    free(d->mask);
+    free(d->valid);
+    free(d->draw);
+    *d = (struct vl_update_data){ 0 };
+}

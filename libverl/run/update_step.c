@@ -1,0 +1,332 @@
+/* update_step.c - one optimizer step: forward, loss, backward over micro-batches; sum over ranks; clip;
+ * AdamW. See update.h.
+ *
+ * All ranks hold the same weights and moments and apply the same step to them, so nothing but the
+ * gradient travels. It is summed in rank order: the same number of ranks gives the same bits. */
+#include "libverl/run/update.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ADAM_EPS 1e-8f
+
+/* One micro-batch: arrays over its packed response tokens. */
+struct micro {
+    struct vl_pack pack;
+    int64_t B;
+    int64_t *first, *mask;
+    float *logp, *entropy, *value, *dlogp, *dent, *dvalue;
+    float *old_logp, *adv, *ref_logp, *is_weights, *values, *returns;
+    double *draw;
+};
+
+static float *floats(int64_t n)
+{
+    return vl_alloc(sizeof(float) * (size_t)n);
+}
+
+/* src's values at the pack's cells, or NULL when there is no such column. */
+static float *gathered(const struct vl_pack *k, const float *src)
+{
+    float *dst = src ? floats(k->p.M) : NULL;
+
+    if (src)
+        vl_pack_gather(dst, k, src);
+    return dst;
+}
+
+static void micro_init(struct micro *m, const struct vl_update *u, const int64_t *rows, int64_t n)
+{
+    const struct vl_update_data *d = &u->data;
+    int64_t M;
+
+    *m = (struct micro){ .B = n };
+    vl_pack_rows(&m->pack, &d->rows, rows, 0, n);
+    M = m->pack.p.M;
+    m->first = vl_alloc(sizeof *m->first * (size_t)(n + 1));
+    for (int64_t i = 0; i < n; i++)
+        m->first[i + 1] = m->first[i] + d->rows.rlen[rows[i]];
+    m->mask = vl_alloc(sizeof *m->mask * (size_t)M);
+    for (int64_t j = 0; j < M; j++)
+        m->mask[j] = d->mask[m->pack.cell[j]];
+    m->old_logp = gathered(&m->pack, d->old_logp);
+    m->adv = gathered(&m->pack, d->adv);
+    m->ref_logp = gathered(&m->pack, d->ref_logp);
+    m->is_weights = gathered(&m->pack, d->is_weights);
+    m->values = gathered(&m->pack, d->values);
+    m->returns = gathered(&m->pack, d->returns);
+    if (d->draw) {
+        m->draw = vl_alloc(sizeof *m->draw * (size_t)M);
+        for (int64_t j = 0; j < M; j++)
+            m->draw[j] = d->draw[m->pack.cell[j]];
+    }
+    if (u->o->role == VL_ROLE_CRITIC) {
+        m->value = floats(M);
+        m->dvalue = floats(M);
+        return;
+    }
+    m->logp = floats(M);
+    m->dlogp = floats(M);
+    if (u->o->role == VL_ROLE_ACTOR && (u->o->entropy_coeff != 0 || u->o->calculate_entropy))
+        m->entropy = floats(M);
+    if (u->o->role == VL_ROLE_ACTOR && u->o->entropy_coeff != 0)
+        m->dent = floats(M);
+}
+
+static void micro_free(struct micro *m)
+{
+    void *p[] = { m->first,      m->mask,   m->logp,    m->entropy, m->value,
+                  m->dlogp,      m->dent,   m->dvalue,  m->adv,     m->ref_logp,
+                  m->is_weights, m->values, m->returns, m->draw,    m->old_logp };
+
+    vl_pack_free(&m->pack);
+    for (size_t i = 0; i < sizeof p / sizeof *p; i++)
+        free(p[i]);
+}
+
+static int micro_loss(struct vl_update *u, struct micro *m, const struct vl_loss_norm *norm,
+                      struct vl_loss_sums *sums, struct vl_err *e)
+{
+    struct vl_pg_in in = { .rows = { .B = m->B, .first = m->first, .mask = m->mask },
+                           .logp = m->logp,
+                           .old_logp = m->old_logp,
+                           .adv = m->adv,
+                           .is_weights = m->is_weights,
+                           .draw = m->draw };
+
+    switch (u->o->role) {
+    case VL_ROLE_ACTOR:
+        return vl_actor_loss(&u->actor, &in, m->ref_logp, m->entropy, norm, m->dlogp, m->dent, sums,
+                             e);
+    case VL_ROLE_CRITIC:
+        vl_value_loss(&in.rows, m->value, m->values, m->returns, u->o->cliprange_value, u->agg,
+                      norm, m->dvalue, sums);
+        return 0;
+    case VL_ROLE_SFT:
+        vl_sft_loss(&in.rows, m->logp, norm, m->dlogp, sums);
+        return 0;
+    }
+    return 0;
+}
+
+static int run_micro(struct vl_update *u, const int64_t *rows, int64_t n,
+                     const struct vl_loss_norm *norm, struct vl_loss_sums *sums, struct vl_err *e)
+{
+    struct micro m;
+
+    micro_init(&m, u, rows, n);
+    if (!vl_engine_forward(u->f.eng, &m.pack.p, u->data.inv_temp, 1, m.logp, m.entropy, NULL,
+                           m.value, e) &&
+        !micro_loss(u, &m, norm, sums, e) &&
+        vl_engine_backward(u->f.eng, m.dlogp, m.dent, m.dvalue, e))
+        vl_err_prefix(e, "backward pass");
+    micro_free(&m);
+    return e->code;
+}
+
+/* Cuts rows into micro-batches as the options say; first needs n + 1 entries. */
+static int64_t cut_micro(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first)
+{
+    const struct vl_cut *c = &u->o->cut;
+    int64_t max_rows = u->o->micro_batch > 0                                  ? u->o->micro_batch
+                       : !c->dynamic && c->rows != VL_NULL_I64 && c->rows > 0 ? c->rows
+                                                                              : 0;
+
+    return vl_micro_cut(&u->data.rows, rows, 0, n, max_rows, max_rows ? 0 : c->max_tokens, first);
+}
+
+void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
+{
+    const struct vl_rows *r = &u->data.rows;
+    int64_t *first = vl_alloc(sizeof *first * (size_t)(r->B + 1)), k;
+
+    *N = *M = 0;
+    k = cut_micro(u, NULL, r->B, first);
+    for (int64_t j = 0; j < k; j++) {
+        int64_t tokens = r->start[first[j + 1]] - r->start[first[j]], out = 0;
+
+        for (int64_t i = first[j]; i < first[j + 1]; i++)
+            out += r->rlen[i];
+        *N = tokens > *N ? tokens : *N;
+        *M = out > *M ? out : *M;
+    }
+    free(first);
+}
+
+/* This rank's rows among those with a valid token, cut by token cost. Rows without one add nothing
+ * to any sum and are left out of the passes. */
+static int64_t *my_rows(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *count)
+{
+    int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0;
+    int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
+    int64_t *range = vl_alloc(sizeof *range * (size_t)(u->x->comm.size + 1));
+    int rank = u->x->comm.rank;
+
+    for (int64_t i = 0; i < n; i++)
+        if (u->data.valid[rows[i]]) {
+            cost[used] = vl_rows_tokens(&u->data.rows, rows[i]);
+            list[used++] = rows[i];
+        }
+    vl_comm_cut(u->x->comm.size, cost, used, range);
+    *count = range[rank + 1] - range[rank];
+    memmove(list, list + range[rank], sizeof *list * (size_t)*count);
+    free(cost);
+    free(range);
+    return list;
+}
+
+/* Denominators of the step, over all its rows: every rank has them all. */
+static struct vl_loss_norm count_norm(const struct vl_update *u, const int64_t *rows, int64_t n)
+{
+    struct vl_loss_norm norm = { .dp = 1, .width = (double)u->data.rows.R, .rows = (double)n };
+
+    if (!isnan(u->o->loss_scale_factor))
+        norm.factor = u->o->loss_scale_factor;
+    for (int64_t i = 0; i < n; i++) {
+        norm.tokens += (double)u->data.valid[rows[i]];
+        norm.seqs += u->data.valid[rows[i]] > 0;
+    }
+    return norm;
+}
+
+/* First tensor of the gradient slab that holds a value that is not finite, or NULL. */
+static const char *bad_tensor(const struct vl_update *u)
+{
+    const struct vl_model *m = u->f.model;
+    struct vl_backend *be = u->f.be;
+    float *g = vl_engine_grads(u->f.eng);
+
+    if (isfinite(be->sumsq(be->ctx, g, m->count)))
+        return NULL;
+    for (int64_t i = 0; i < m->nparam; i++)
+        if (!isfinite(
+                be->sumsq(be->ctx, g + m->param[i].offset, m->param[i].rows * m->param[i].cols)))
+            return m->param[i].name;
+    return "(the sum of squares overflows)";
+}
+
+/* Gradient slab summed over the ranks in rank order, in pieces where it must pass host memory. */
+static int sum_grads(struct vl_update *u, struct vl_err *e)
+{
+    struct vl_backend *be = u->f.be;
+    float *g = vl_engine_grads(u->f.eng), *host, *stage;
+    int64_t n = u->f.model->count, block = (int64_t)1 << 24;
+
+    if (u->x->comm.size == 1)
+        return 0;
+    host = be->host(be->ctx, g);
+    if (host)
+        return vl_comm_sum_f32(&u->x->comm, host, (size_t)n, e);
+    stage = floats(n < block ? n : block);
+    for (int64_t at = 0; at < n && !e->code; at += block) {
+        int64_t k = n - at < block ? n - at : block;
+
+        be->download(be->ctx, stage, g + at, (size_t)k * 4);
+        if (!vl_comm_sum_f32(&u->x->comm, stage, (size_t)k, e))
+            be->upload(be->ctx, g + at, stage, (size_t)k * 4);
+    }
+    free(stage);
+    return e->code;
+}
+
+/* Whether the summed gradient can be used; if not, r->where names the first tensor and rank. */
+static int check_grads(struct vl_update *u, const char *mine, struct vl_step_result *r,
+                       struct vl_err *e)
+{
+    struct vl_backend *be = u->f.be;
+    int64_t who = mine ? u->x->comm.size - u->x->comm.rank : 0; /* the lowest rank wins a maximum */
+    double sq = be->sumsq(be->ctx, vl_engine_grads(u->f.eng), u->f.model->count);
+
+    r->grad_norm = sqrt(sq);
+    r->skipped = !isfinite(r->grad_norm);
+    if (!r->skipped)
+        return 0;
+    if (vl_comm_max_i64(&u->x->comm, &who, 1, e))
+        return e->code;
+    if (who) {
+        int root = u->x->comm.size - (int)who;
+
+        if (u->x->comm.rank == root)
+            snprintf(r->where, sizeof r->where, "%s on rank %d", mine, root);
+        return vl_comm_bcast(&u->x->comm, r->where, sizeof r->where, root, e);
+    }
+    snprintf(r->where, sizeof r->where, "%s in the sum over ranks", bad_tensor(u));
+    return 0;
+}
+
+/* AdamW over runs of parameters with the same decay. */
+static void adamw(struct vl_update *u, double lr, double scale, int64_t *changed)
+{
+    const struct vl_model *m = u->f.model;
+    struct vl_backend *be = u->f.be;
+    struct vl_engine *g = u->f.eng;
+
+    for (int64_t i = 0, j; i < m->nparam; i = j) {
+        struct vl_adamw o = { .lr = (float)lr,
+                              .beta1 = (float)u->beta[0],
+                              .beta2 = (float)u->beta[1],
+                              .eps = ADAM_EPS,
+                              .weight_decay = m->param[i].decay ? (float)u->o->weight_decay : 0,
+                              .t = u->t,
+                              .grad_scale = (float)scale };
+        int64_t at = m->param[i].offset, end;
+
+        for (j = i + 1; j < m->nparam && m->param[j].decay == m->param[i].decay; j++)
+            ;
+        end = j < m->nparam ? m->param[j].offset : m->count;
+        be->adamw(be->ctx, vl_engine_params(g) + at, vl_engine_exp_avg(g) + at,
+                  vl_engine_exp_avg_sq(g) + at, vl_engine_grads(g) + at, end - at, &o, changed);
+    }
+}
+
+static int accumulate(struct vl_update *u, const int64_t *rows, int64_t n,
+                      const struct vl_loss_norm *norm, struct vl_loss_sums *sums, struct vl_err *e)
+{
+    int64_t count, *list = my_rows(u, rows, n, &count);
+    int64_t *first = vl_alloc(sizeof *first * (size_t)(count + 1));
+    int64_t micros = cut_micro(u, list, count, first);
+
+    vl_engine_zero_grads(u->f.eng);
+    for (int64_t k = 0; k < micros && !e->code; k++)
+        if (run_micro(u, list + first[k], first[k + 1] - first[k], norm, sums, e))
+            break;
+    vl_engine_finish_grads(u->f.eng);
+    free(first);
+    free(list);
+    return e->code;
+}
+
+int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,
+                   struct vl_step_result *r, struct vl_err *e)
+{
+    struct vl_loss_norm norm = count_norm(u, rows, n);
+    struct vl_comm *comm = &u->x->comm;
+    double clip = u->o->clip_grad, scale = 1;
+    const char *mine;
+    int rc;
+
+    *r = (struct vl_step_result){ .rows = n, .tokens = (int64_t)norm.tokens, .lr = lr };
+    if (norm.tokens == 0) {
+        r->empty = 1;
+        return 0;
+    }
+    rc = accumulate(u, rows, n, &norm, &r->sums, e);
+    if (vl_comm_agree(comm, e) || rc)
+        return e->code;
+    mine = comm->size > 1 ? bad_tensor(u) : NULL;
+    if (sum_grads(u, e) || vl_comm_sum_f64(comm, r->sums.num, VL_M_COUNT, e) ||
+        vl_comm_sum_f64(comm, r->sums.den, VL_M_COUNT, e) || check_grads(u, mine, r, e) ||
+        r->skipped)
+        return e->code;
+    if (clip > 0 && r->grad_norm > 0) {
+        scale = clip / (r->grad_norm + 1e-6);
+        scale = scale < 1 ? scale : 1;
+    }
+    u->t++;
+    adamw(u, lr, scale, &r->changed);
+    vl_engine_repack(u->f.eng);
+    return 0;
+}
