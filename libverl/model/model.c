@@ -78,6 +78,15 @@ void vl_model_layout(struct vl_model *m)
     }
 }
 
+int64_t vl_model_parameters(const struct vl_model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->nparam; i++)
+        n += m->param[i].rows * m->param[i].cols;
+    return n;
+}
+
 const struct vl_param *vl_model_param(const struct vl_model *m, const char *name)
 {
     for (int64_t i = 0; i < m->nparam; i++)

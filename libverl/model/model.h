@@ -91,7 +91,8 @@ int vl_model_new(struct vl_model **m, const char *config, const char *name, enum
 void vl_model_init(struct vl_model *m, uint64_t seed, double std, int scale_residual);
 /* x with P(N(0,1) < x) = p, 0 < p < 1; the same bits on every machine. */
 double vl_normal_quantile(double p);
-void vl_model_layout(struct vl_model *m); /* fills param, nparam, count from cfg */
+void vl_model_layout(struct vl_model *m);              /* fills param, nparam, count from cfg */
+int64_t vl_model_parameters(const struct vl_model *m); /* their number, without padding */
 const struct vl_param *vl_model_param(const struct vl_model *m,
                                       const char *name); /* NULL if none */
 
