@@ -4,6 +4,20 @@
 
 #define VL_EACH(n) for (int64_t i = 0; i < (n); i += VL_LANES)
 
+static void k_math(enum vl_math f, float *y, const float *x, int64_t n)
+{
+    VL_EACH (n) {
+        vf v = v_load_n(x + i, n - i);
+
+        v = f == VL_MATH_EXP       ? v_exp(v)
+            : f == VL_MATH_LOG     ? v_log(v)
+            : f == VL_MATH_TANH    ? v_tanh(v)
+            : f == VL_MATH_SIGMOID ? v_sigmoid(v)
+                                   : v_silu(v);
+        v_store_n(y + i, v, n - i);
+    }
+}
+
 static float k_dot(const float *a, const float *b, int64_t n)
 {
     vf s = v_set1(0);

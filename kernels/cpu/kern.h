@@ -26,6 +26,8 @@ struct vl_adamw_step {
     float eps, grad_scale;
 };
 
+enum vl_math { VL_MATH_EXP, VL_MATH_LOG, VL_MATH_TANH, VL_MATH_SIGMOID, VL_MATH_SILU };
+
 struct vl_kern {
     const char *name;
     int nr; /* width of a weight panel, a multiple of 16 */
@@ -41,6 +43,8 @@ struct vl_kern {
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
     void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
 
+    /* elementwise functions of fmath.h */
+    void (*math)(enum vl_math f, float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);
     void (*add)(float *y, const float *x, int64_t n);
     void (*scale)(float *x, float a, int64_t n);

@@ -60,7 +60,7 @@ static void log_sum(double x, double *hi, double *lo)
     memcpy(&m, &b, 8);
     /* log m = 2 atanh(s), s = (m-1)/(m+1) kept as s + sl */
     f = m - 1;
-    d = m + 1, dl = 1 - (d - m);
+    d = m + 1, dl = m < 1 ? m - (d - 1) : 1 - (d - m); /* m + 1 = d + dl */
     s = f / d;
     sl = (fma(-s, d, f) - s * dl) / d;
     z = s * s;

@@ -1,0 +1,370 @@
+/* Exactness of the CPU backend: every operation gives the same bits on every instruction set and
+ * thread count, for a row alone and in any batch, for keys in pages and not, for any cut. */
+#include "tests/unit/kernels.h"
+
+struct shape {
+    int64_t N, O, I;
+};
+
+static void run_linear(struct vl_backend *be, struct vl_buf *out)
+{
+    static const struct shape shapes[] = { { 1, 1, 1 },    { 2, 14, 33 },  { 7, 64, 16 },
+                                           { 13, 65, 47 }, { 70, 100, 8 }, { 25, 31, 1100 },
+                                           { 3, 200, 129 } };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int64_t N = shapes[i].N, O = shapes[i].O, I = shapes[i].I;
+        float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *dy = krand(N * O, 1, 3);
+        float *b = krand(O, 1, 4), *y = kzero(N * O), *dx = krand(N * I, 1, 5);
+        float *dw = krand(O * I, 1, 6), *db = krand(O, 1, 7);
+
+        for (int ct = VL_COMPUTE_F32; ct <= VL_COMPUTE_BF16; ct++) {
+            struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
+
+            be->linear(be->ctx, y, x, w, b, N);
+            kput(out, y, N * O);
+            be->linear(be->ctx, y, x, w, NULL, N);
+            kput(out, y, N * O);
+            be->linear_dx(be->ctx, dx, dy, w, N, 1);
+            kput(out, dx, N * I);
+            be->linear_dx(be->ctx, dx, dy, w, N, 0);
+            kput(out, dx, N * I);
+            be->weight_free(be->ctx, w);
+        }
+        be->linear_dw(be->ctx, dw, dy, x, N, O, I);
+        be->linear_db(be->ctx, db, dy, N, O);
+        kput(out, dw, O * I);
+        kput(out, db, O);
+        free(x), free(W), free(dy), free(b), free(y), free(dx), free(dw), free(db);
+    }
+}
+
+/* Shapes large enough that several threads and blocks take part. */
+static void run_linear_big(struct vl_backend *be, struct vl_buf *out)
+{
+    int64_t N = 60, O = 150, I = 120;
+    float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *dy = krand(N * O, 1, 3);
+    float *y = kzero(N * O), *dx = kzero(N * I), *dw = kzero(O * I);
+    struct vl_weight *w = kweight(be, W, O, I, VL_COMPUTE_F32);
+
+    be->linear(be->ctx, y, x, w, NULL, N);
+    be->linear_dx(be->ctx, dx, dy, w, N, 1);
+    be->linear_dw(be->ctx, dw, dy, x, N, O, I);
+    kput(out, y, N * O);
+    kput(out, dx, N * I);
+    kput(out, dw, O * I);
+    be->weight_free(be->ctx, w);
+    free(x), free(W), free(dy), free(y), free(dx), free(dw);
+}
+
+static void run_rows(struct vl_backend *be, struct vl_buf *out)
+{
+    for (int64_t C = 1; C < 140; C = C * 2 + 3) {
+        int64_t N = 23;
+        int32_t ids[23];
+        float *x = krand(N * 2 * C, 3, 1), *w = krand(C, 1, 2), *dy = krand(N * 2 * C, 1, 3);
+        float *y = kzero(N * 2 * C), *rstd = kzero(N), *dw = krand(C, 1, 4);
+        float *E = krand(5 * C, 1, 5);
+
+        be->rmsnorm(be->ctx, y, rstd, x, w, N, C, 1e-5f);
+        kput(out, y, N * C);
+        kput(out, rstd, N);
+        be->rmsnorm_bwd(be->ctx, y, dw, dy, x, w, rstd, N, C, 1);
+        kput(out, y, N * C);
+        kput(out, dw, C);
+        be->rmsnorm_bwd(be->ctx, y, dw, dy, x, w, rstd, N, C, 0);
+        kput(out, y, N * C);
+        be->swiglu(be->ctx, y, x, N, C);
+        kput(out, y, N * C);
+        be->swiglu_bwd(be->ctx, y, dy, x, N, C);
+        kput(out, y, N * 2 * C);
+        for (int i = 0; i < N; i++)
+            ids[i] = i * 7 % 5;
+        be->embed_dw(be->ctx, E, dy, ids, N, C);
+        kput(out, E, 5 * C);
+        be->embed(be->ctx, y, E, ids, N, C);
+        kput(out, y, N * C);
+        be->add(be->ctx, y, x, N * C);
+        be->scale(be->ctx, y, 0.3f, N * C);
+        kput(out, y, N * C);
+        free(x), free(w), free(dy), free(y), free(rstd), free(dw), free(E);
+    }
+}
+
+static void run_rope(struct vl_backend *be, struct vl_buf *out)
+{
+    for (int32_t D = 2; D <= 70; D += 17 + D % 2) {
+        int32_t pos[9] = { 0, 1, 2, 3, 29, 4, 17, 0, 5 }, heads = 3;
+        int64_t stride = heads * D + 5;
+        float *x = krand(9 * stride, 1, 1), *table = krand(30 * D, 1, 2);
+
+        D -= D % 2;
+        be->rope(be->ctx, x, stride, table, pos, 9, heads, D, 1);
+        kput(out, x, 9 * stride);
+        be->rope(be->ctx, x, stride, table, pos, 9, heads, D, -1);
+        kput(out, x, 9 * stride);
+        free(x), free(table);
+    }
+}
+
+static const struct vl_attn attns[] = {
+    { 4, 4, 8, 0, 0.35f },   { 4, 2, 32, 0, 0.17f },   { 6, 2, 20, 5, 0.2f },
+    { 3, 1, 16, 16, 0.25f }, { 2, 1, 64, 40, 0.125f }, { 1, 1, 3, 1, 1 },
+};
+#define ATTNS (int)(sizeof attns / sizeof *attns)
+
+static const int32_t lengths[] = { 1, 2, 15, 16, 17, 31, 63, 64, 65, 130, 5, 24, 48, 25 };
+#define LENGTHS (int)(sizeof lengths / sizeof *lengths)
+
+static void run_attention(struct vl_backend *be, struct vl_buf *out)
+{
+    struct vl_seq seq[LENGTHS];
+    int64_t N = 0;
+
+    for (int i = 0; i < LENGTHS; i++) {
+        seq[i] = (struct vl_seq){ .row = N, .n = lengths[i] };
+        N += lengths[i];
+    }
+    for (int i = 0; i < ATTNS; i++) {
+        const struct vl_attn *a = attns + i;
+        int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D;
+        float *qkv = krand(N * W, 2, 1), *o = kzero(N * O), *lse = kzero(N * a->H);
+        float *dout = krand(N * O, 1, 2), *dqkv = kzero(N * W);
+
+        be->attention(be->ctx, o, lse, qkv, NULL, NULL, seq, LENGTHS, a);
+        be->attention_bwd(be->ctx, dqkv, dout, o, lse, qkv, seq, LENGTHS, a);
+        kput(out, o, N * O);
+        kput(out, lse, N * a->H);
+        kput(out, dqkv, N * W);
+        free(qkv), free(o), free(lse), free(dout), free(dqkv);
+    }
+}
+
+static void run_head(struct vl_backend *be, struct vl_buf *out)
+{
+    for (int big = 0; big < 2; big++) {
+        int64_t M = 11, V = big ? 1100 : 14, C = 40;
+        float *x = krand(M * C, 2, 1), *W = krand(V * C, 1, 2), *r = kzero(M * 4);
+        float *dlogp = krand(M, 1, 3), *dent = krand(M, 1, 4), *dx = kzero(M * C);
+        float *dw = krand(V * C, 1, 5), *z = kzero(M * V);
+        int32_t y[11];
+
+        for (int i = 0; i < M; i++)
+            y[i] = (int32_t)(i * 97 % V);
+        for (int ct = 0; ct < 2; ct++) {
+            struct vl_weight *w = kweight(be, W, V, C, (enum vl_compute)ct);
+
+            be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, 0.7f, M);
+            kput(out, r, 4 * M);
+            be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, 0.7f, M);
+            kput(out, dx, M * C);
+            kput(out, dw, V * C);
+            be->head_logits(be->ctx, z, x, w, 0.7f, M);
+            kput(out, z, M * V);
+            be->weight_free(be->ctx, w);
+        }
+        free(x), free(W), free(r), free(dlogp), free(dent), free(dx), free(dw), free(z);
+    }
+}
+
+static void run_optim(struct vl_backend *be, struct vl_buf *out)
+{
+    int64_t n = 9001, changed = 0;
+    float *p = krand(n, 1, 1), *m = krand(n, 1, 2), *v = krand(n, 1, 3), *g = krand(n, 1, 4);
+    struct vl_adamw o = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, 0.5f };
+    double s;
+
+    for (int64_t i = 0; i < n; i++)
+        v[i] = v[i] * v[i];
+    be->adamw(be->ctx, p, m, v, g, n, &o, &changed);
+    s = be->sumsq(be->ctx, g, n);
+    kput(out, p, n);
+    kput(out, m, n);
+    kput(out, v, n);
+    kput(out, &s, 2);
+    kput(out, &changed, 2);
+    free(p), free(m), free(v), free(g);
+}
+
+static void test_isa(void **state)
+{
+    (void)state;
+    ksame("linear", run_linear);
+    ksame("linear of several blocks", run_linear_big);
+    ksame("rows", run_rows);
+    ksame("rope", run_rope);
+    ksame("attention", run_attention);
+    ksame("head", run_head);
+    ksame("optimizer", run_optim);
+}
+
+/* Each row alone against its place in batches of 1 .. 70 rows. */
+static void test_row_alone(void **state)
+{
+    enum { O = 37, I = 50, MOST = 70, V = 600 };
+    float *x = krand(MOST * I, 1, 1), *W = krand(V * I, 1, 2), *dy = krand(MOST * O, 1, 3);
+    float *y = kzero(MOST * O), *dx = kzero(MOST * I), *lp = kzero(MOST), *ent = kzero(MOST);
+    float y1[O], dx1[I], lp1, ent1;
+    int32_t target[MOST];
+
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        target[i] = i * 31 % V;
+    for (int k = 0; k < kset.n; k++)
+        for (int ct = 0; ct < 2; ct++) {
+            struct vl_backend *be = kset.be[k];
+            struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
+            struct vl_weight *h = kweight(be, W, V, I, (enum vl_compute)ct);
+
+            for (int64_t N = 1; N <= MOST; N += k < 2 ? 23 : 1) {
+                int64_t n = (N * 7 + k) % N;
+
+                be->linear(be->ctx, y, x, w, NULL, N);
+                be->linear(be->ctx, y1, x + n * I, w, NULL, 1);
+                assert_memory_equal(y + n * O, y1, sizeof y1);
+                be->linear_dx(be->ctx, dx, dy, w, N, 0);
+                be->linear_dx(be->ctx, dx1, dy + n * O, w, 1, 0);
+                assert_memory_equal(dx + n * I, dx1, sizeof dx1);
+                if (N % 9 == 1) {
+                    be->head_logp(be->ctx, lp, ent, NULL, NULL, x, h, target, 1, N);
+                    be->head_logp(be->ctx, &lp1, &ent1, NULL, NULL, x + n * I, h, target + n, 1, 1);
+                    assert_memory_equal(lp + n, &lp1, 4);
+                    assert_memory_equal(ent + n, &ent1, 4);
+                }
+            }
+            be->weight_free(be->ctx, w);
+            be->weight_free(be->ctx, h);
+        }
+    free(x), free(W), free(dy), free(y), free(dx), free(lp), free(ent);
+}
+
+/* Sums over rows do not depend on where the batch is cut. */
+static void test_cuts(void **state)
+{
+    enum { N = 41, O = 20, I = 70, V = 700 };
+    struct vl_backend *be = kbest();
+    float *x = krand(N * I, 1, 1), *dy = krand(N * I, 1, 2), *W = krand(V * I, 1, 3);
+    float *a = kzero(V * I), *b = kzero(V * I), *dx = kzero(N * I), *rstd = krand(N, 1, 4);
+    float *lse = krand(N, 1, 5), *dlogp = krand(N, 1, 6);
+    struct vl_weight *w = kweight(be, W, V, I, VL_COMPUTE_F32);
+    int32_t y[N];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        y[i] = i * 5 % 13, lse[i] += 6;
+    for (int op = 0; op < 5; op++) {
+        memset(a, 0, V * I * sizeof *a);
+        memset(b, 0, V * I * sizeof *b);
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t n = 0, k; n < N; n += k) {
+                float *to = pass ? b : a;
+
+                k = pass ? 1 + n % 6 : N;
+                k = k < N - n ? k : N - n;
+                if (op == 0)
+                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I);
+                if (op == 1)
+                    be->linear_db(be->ctx, to, dy + n * O, k, O);
+                if (op == 2)
+                    be->rmsnorm_bwd(be->ctx, dx, to, dy + n * I, x + n * I, W, rstd + n, k, I, 0);
+                if (op == 3)
+                    be->embed_dw(be->ctx, to, x + n * I, y + n, k, I);
+                if (op == 4)
+                    be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
+                                 NULL, 1, k);
+            }
+        assert_memory_equal(a, b, V * I * sizeof *a);
+    }
+    be->weight_free(be->ctx, w);
+    free(x), free(dy), free(W), free(a), free(b), free(dx), free(rstd), free(lse), free(dlogp);
+}
+
+/* One sequence of T rows: whole and unpaged against pages filled in steps, beside another one. */
+static void paged_case(struct vl_backend *be, const struct vl_attn *a, int32_t T, int32_t chunk)
+{
+    enum { PAGES = 40 };
+    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, page = (int64_t)VL_PAGE * a->K * a->D;
+    float *qkv = krand(T * W, 2, 1), *want = kzero(T * O), *lse = kzero(T * a->H);
+    float *kc = krand(PAGES * page, 1, 8), *vc = krand(PAGES * page, 1, 9);
+    float *rows = kzero((chunk + 1) * W), *got = kzero((chunk + 1) * O);
+    float *lse2 = kzero((chunk + 1) * a->H);
+    struct vl_seq whole = { .row = 0, .n = T }, step[2];
+    int32_t map[PAGES], other[1] = { 0 };
+
+    for (int i = 0; i < PAGES; i++)
+        map[i] = (i * 7 + 3) % (PAGES - 1) + 1;
+    memset(kc + 2 * page, 0xff, (size_t)page * 4); /* NaN where nothing was stored yet */
+    be->attention(be->ctx, want, lse, qkv, NULL, NULL, &whole, 1, a);
+    for (int32_t t = 0, n; t < T; t += n) {
+        n = chunk < T - t ? chunk : T - t;
+        /* a stranger's row first */
+        memcpy(rows, qkv + (T - 1) * W, (size_t)W * 4);
+        memcpy(rows + W, qkv + t * W, (size_t)(n * W) * 4);
+        step[0] = (struct vl_seq){ .row = 0, .n = 1, .pos = 0, .page = other };
+        step[1] = (struct vl_seq){ .row = 1, .n = n, .pos = t, .page = map };
+        be->kv_store(be->ctx, kc, vc, rows, step, 2, a);
+        be->attention(be->ctx, got, lse2, rows, kc, vc, step, 2, a);
+        assert_memory_equal(got + O, want + t * O, (size_t)(n * O) * 4);
+        assert_memory_equal(lse2 + a->H, lse + t * a->H, (size_t)(n * a->H) * 4);
+        if (t == 0) { /* the first page moves elsewhere, as when samples share a prompt */
+            be->kv_copy(be->ctx, kc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0],
+                        (int64_t)a->K * a->D);
+            be->kv_copy(be->ctx, vc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0],
+                        (int64_t)a->K * a->D);
+        }
+    }
+    free(qkv), free(want), free(lse), free(kc), free(vc), free(rows), free(got), free(lse2);
+}
+
+static void test_paged(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ATTNS; i++)
+        for (int k = 1; k < kset.n; k += 2) {
+            paged_case(kset.be[k], attns + i, k < 2 ? 35 : 130, 1);
+            paged_case(kset.be[k], attns + i, k < 2 ? 50 : 130, 7);
+            paged_case(kset.be[k], attns + i, k < 2 ? 50 : 130, 64);
+        }
+}
+
+/* A sequence alone and as the middle of a batch, forward and backward. */
+static void test_attention_alone(void **state)
+{
+    struct vl_backend *be = kbest();
+
+    (void)state;
+    for (int i = 0; i < ATTNS; i++) {
+        const struct vl_attn *a = attns + i;
+        int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D;
+
+        for (int32_t T = 1; T <= 130; T += T < 36 ? 1 : 13) {
+            int64_t N = T + 25;
+            struct vl_seq one = { .n = T },
+                          all[] = { { .n = 18 }, { .row = 18, .n = T }, { .row = 18 + T, .n = 7 } };
+            float *qkv = krand(N * W, 2, 1), *dout = krand(N * O, 1, 2);
+            float *o = kzero(N * O), *lse = kzero(N * a->H), *d = kzero(N * W);
+            float *o1 = kzero(T * O), *lse1 = kzero(T * a->H), *d1 = kzero(T * W);
+
+            be->attention(be->ctx, o, lse, qkv, NULL, NULL, all, 3, a);
+            be->attention_bwd(be->ctx, d, dout, o, lse, qkv, all, 3, a);
+            be->attention(be->ctx, o1, lse1, qkv + 18 * W, NULL, NULL, &one, 1, a);
+            be->attention_bwd(be->ctx, d1, dout + 18 * O, o1, lse1, qkv + 18 * W, &one, 1, a);
+            assert_memory_equal(o1, o + 18 * O, (size_t)(T * O) * 4);
+            assert_memory_equal(lse1, lse + 18 * a->H, (size_t)(T * a->H) * 4);
+            assert_memory_equal(d1, d + 18 * W, (size_t)(T * W) * 4);
+            free(qkv), free(dout), free(o), free(lse), free(d), free(o1), free(lse1), free(d1);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_row_alone),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_paged),
+        cmocka_unit_test(test_attention_alone),
+    };
+    return cmocka_run_group_tests(tests, kset_open, kset_close);
+}
