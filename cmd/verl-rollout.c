@@ -185,6 +185,10 @@ int main(int argc, char **argv)
           .dst = &o.from_json,
           .arg = "FILE",
           .help = "take the responses from JSON lines {uid, response_ids, ...} made elsewhere" },
+        { .type = VL_T_BOOL,
+          .name = "stream",
+          .dst = &o.stream,
+          .help = "write each prompt's rows to a pipe as soon as they are done" },
         { .type = VL_T_END },
     };
     const struct vl_program program = {

@@ -177,11 +177,9 @@ static int check_delta(struct vl_ctx *x, const struct vl_batch *b, struct vl_err
     return 0;
 }
 
-static int write_one(struct vl_ctx *x, struct vl_batch *b, const char *const *adds,
-                     const char *weight_version, struct vl_err *e)
+int vl_stage_sign(struct vl_ctx *x, struct vl_batch *b, const char *weight_version,
+                  struct vl_err *e)
 {
-    const struct vl_common *c = x->common;
-    struct vl_dp_write how = { .level = (int)c->level };
     char *options = vl_parsed_provenance(x->parsed);
     struct vl_prov prov = {
         .program = x->program->name,
@@ -190,20 +188,30 @@ static int write_one(struct vl_ctx *x, struct vl_batch *b, const char *const *ad
         .seed = x->program->omit & VL_NO_SEED ? INT64_MIN : vl_stage_seed(x, b),
         .weight_version = weight_version,
     };
+    int rc = vl_prov_add(b, &prov, e);
+
+    free(options);
+    return rc;
+}
+
+static int write_one(struct vl_ctx *x, struct vl_batch *b, const char *const *adds,
+                     const char *weight_version, struct vl_err *e)
+{
+    const struct vl_common *c = x->common;
+    struct vl_dp_write how = { .level = (int)c->level };
     struct vl_batch delta = { 0 };
     int rc = c->delta ? check_delta(x, b, e) : 0;
 
     if (!rc && c->delta)
         rc = make_delta(x, &delta, b, adds, e);
     if (!rc)
-        rc = vl_prov_add(c->delta ? &delta : b, &prov, e);
+        rc = vl_stage_sign(x, c->delta ? &delta : b, weight_version, e);
     vl_stop_at("stage-write");
     if (!rc)
         rc = vl_dp_write(c->delta ? &delta : b, c->output, &how, e);
     if (!rc)
         x->log.bytes_out += file_bytes(c->output, STDOUT_FILENO);
     vl_batch_free(&delta);
-    free(options);
     return rc;
 }
 

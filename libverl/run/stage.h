@@ -40,6 +40,10 @@ void vl_stage_replaces(struct vl_ctx *x, struct vl_batch *b, const char *const *
 int vl_stage_write(struct vl_ctx *x, struct vl_batch *b, const char *const *adds,
                    const char *weight_version, struct vl_err *e) VL_MUST_CHECK;
 
+/* The provenance part of vl_stage_write alone, for stages that write documents of a stream. */
+int vl_stage_sign(struct vl_ctx *x, struct vl_batch *b, const char *weight_version,
+                  struct vl_err *e) VL_MUST_CHECK;
+
 /* A value the stage needs: the option's when the user gave it, else meta_info[key], else VL_E_DATA
  * naming the option. opt is the option's variable; one given that differs from the batch's wins and
  * a warning names both. *out of the string form is freed by the caller. */

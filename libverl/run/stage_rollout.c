@@ -36,6 +36,10 @@ struct rollout {
     int64_t nstop, steps, seed;
     int32_t bos; /* stands in for an empty prompt */
     int64_t empty;
+    struct vl_dp_stream stream; /* --stream: documents in the order of the prompts */
+    int64_t streamed;
+    char *done;          /* (in.rows) all samples of the prompt are there */
+    struct vl_gen *mine; /* (share * n) */
 };
 
 /* ---- before anything runs ---- */
@@ -181,6 +185,75 @@ static int check_context(struct rollout *r, int64_t *max_len, struct vl_err *e)
     return 0;
 }
 
+/* ---- the batch ---- */
+
+static void put_meta(const struct rollout *r, struct vl_batch *b)
+{
+    struct vl_buf ids = { 0 };
+    int filtered = r->how.top_k > 0 || r->how.top_p < 1;
+
+    vl_meta_set_i64(b, "global_steps", r->steps);
+    vl_meta_set_i64(b, "seed", r->seed);
+    vl_meta_set_i64(b, "n", r->set.n);
+    vl_meta_set_f64(b, "temperature", r->how.temperature);
+    vl_meta_set_f64(b, "top_p", r->how.top_p);
+    vl_meta_set_i64(b, "top_k", r->how.top_k);
+    if (r->set.have_logp) /* what an outside engine with filters records is over the kept set */
+        vl_meta_set_str(b, "logprobs_mode",
+                        r->o->from_json && filtered ? "kept_set" : "full_vocabulary");
+    vl_buf_ch(&ids, '[');
+    for (int64_t i = 0; i < r->nstop; i++)
+        vl_buf_printf(&ids, "%s%d", i ? "," : "", r->stop[i]);
+    vl_buf_ch(&ids, ']');
+    vl_meta_set(b, "stop_token_ids", ids.s);
+    vl_buf_free(&ids);
+    vl_meta_set_i64(b, "pad_token_id", r->set.pad);
+    if (r->o->validate)
+        vl_meta_set(b, "validate", "true");
+    if (!r->o->from_json) {
+        vl_meta_set_str(b, "compute", vl_compute_name(r->f.compute));
+        vl_weights_set(b, "rollout_log_probs", r->f.model);
+    }
+}
+
+static const char *weights_name(const struct rollout *r)
+{
+    const struct vl_model *m = r->o->from_json ? NULL : r->f.model;
+
+    return !m ? NULL : m->version ? m->version : m->hash;
+}
+
+/* One prompt's rows as a document of their own. */
+static int put_document(struct rollout *r, int64_t prompt, struct vl_err *e)
+{
+    struct vl_rollout_set set = r->set;
+    struct vl_batch one = { 0 }, doc = { 0 };
+
+    set.prompts = 1;
+    set.P = r->rows.P > 0 ? r->rows.P : 1;
+    set.p = r->p + prompt;
+    set.gen = r->mine + prompt * set.n;
+    if (!vl_batch_rows(&one, &r->in, prompt, 1, e) && !vl_rollout_batch(&doc, &one, &set, e)) {
+        put_meta(r, &doc);
+        if (!vl_stage_sign(r->x, &doc, weights_name(r), e))
+            (void)!vl_dp_stream_put(&r->stream, &doc, e);
+    }
+    vl_batch_free(&one);
+    vl_batch_free(&doc);
+    return e->code;
+}
+
+/* Documents keep the prompts' order, so that their concat is the batch that one file would hold. */
+static int finished(void *arg, int64_t prompt, struct vl_err *e)
+{
+    struct rollout *r = arg;
+
+    r->done[prompt] = 1;
+    while (r->streamed < r->in.rows && r->done[r->streamed] && !e->code)
+        (void)!put_document(r, r->streamed++, e);
+    return e->code;
+}
+
 /* ---- sampling ---- */
 
 static void progress(void *arg, int64_t rows, int64_t tokens)
@@ -209,6 +282,7 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
                                  .step = (uint32_t)r->steps,
                                  .max_seqs = o->max_seqs,
                                  .max_tokens = o->max_tokens,
+                                 .finished = o->stream ? finished : NULL,
                                  .progress = progress,
                                  .arg = r };
 }
@@ -299,11 +373,11 @@ static int sample(struct rollout *r, struct vl_err *e)
     int64_t *range = vl_alloc((size_t)(r->x->comm.size + 1) * sizeof *range), lo, n, max_len,
             tokens;
     struct vl_gen_opts o;
-    struct vl_gen *mine = NULL;
 
     my_share(r, range);
     lo = range[r->x->comm.rank], n = range[r->x->comm.rank + 1] - lo;
-    r->set.prompts = n, r->set.n = r->how.n; /* for the progress line; all of them later */
+    r->set.prompts = n, r->set.n = r->how.n; /* of this rank; all of them in write_out */
+    r->set.have_logp = r->o->log_probs;
     if (check_context(r, &max_len, e))
         goto done;
     o = gen_opts(r, max_len);
@@ -312,14 +386,19 @@ static int sample(struct rollout *r, struct vl_err *e)
                                                             : 256 + r->rows.start[r->in.rows];
     if (vl_infer_load(r->x, &r->f, tokens, o.max_seqs, o.kv_bytes, e))
         goto done;
-    mine = vl_alloc((size_t)(n * r->how.n) * sizeof *mine);
-    if (vl_generate(r->f.eng, r->p + lo, n, &o, mine, e) == VL_E_DATA)
+    r->mine = vl_alloc((size_t)(n * r->how.n) * sizeof *r->mine);
+    if (r->o->stream && vl_dp_stream_open(&r->stream, r->x->common->output,
+                                          &(struct vl_dp_write){ (int)r->x->common->level, 1 }, e))
+        goto done;
+    if (vl_generate(r->f.eng, r->p + lo, n, &o, r->mine, e) == VL_E_DATA)
         vl_err_prefix(e, "%s", r->f.model->dir);
+    if (r->o->stream)
+        (void)!vl_dp_stream_close(&r->stream, !e->code, e);
     if (!vl_comm_agree(&r->x->comm, e))
-        (void)!gather(r, mine, n * r->how.n, range, e);
+        (void)!gather(r, r->mine, n * r->how.n, range, e);
 done:
-    vl_gen_free(mine, n * r->how.n);
-    free(mine);
+    if (r->mine)
+        vl_gen_free(r->mine, n * r->how.n);
     free(range);
     return e->code;
 }
@@ -349,62 +428,40 @@ static int outside(struct rollout *r, struct vl_err *e)
 
 /* ---- the batch ---- */
 
-static void put_meta(struct rollout *r)
+static void say_result(struct rollout *r, int64_t *tokens)
 {
-    struct vl_batch *b = &r->out;
-    struct vl_buf ids = { 0 };
-    int filtered = r->how.top_k > 0 || r->how.top_p < 1;
+    int64_t rows = r->in.rows * r->set.n, count[3] = { 0 };
 
-    vl_meta_set_i64(b, "global_steps", r->steps);
-    vl_meta_set_i64(b, "seed", r->seed);
-    vl_meta_set_i64(b, "n", r->set.n);
-    vl_meta_set_f64(b, "temperature", r->how.temperature);
-    vl_meta_set_f64(b, "top_p", r->how.top_p);
-    vl_meta_set_i64(b, "top_k", r->how.top_k);
-    if (r->set.have_logp) /* what an outside engine with filters records is over the kept set */
-        vl_meta_set_str(b, "logprobs_mode",
-                        r->o->from_json && filtered ? "kept_set" : "full_vocabulary");
-    vl_buf_ch(&ids, '[');
-    for (int64_t i = 0; i < r->nstop; i++)
-        vl_buf_printf(&ids, "%s%d", i ? "," : "", r->stop[i]);
-    vl_buf_ch(&ids, ']');
-    vl_meta_set(b, "stop_token_ids", ids.s);
-    vl_buf_free(&ids);
-    vl_meta_set_i64(b, "pad_token_id", r->set.pad);
-    if (r->o->validate)
-        vl_meta_set(b, "validate", "true");
-    if (!r->o->from_json) {
-        vl_meta_set_str(b, "compute", vl_compute_name(r->f.compute));
-        vl_weights_set(b, "rollout_log_probs", r->f.model);
+    *tokens = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        *tokens += r->set.gen[i].len;
+        count[r->set.gen[i].finish]++;
     }
+    vl_info(&r->x->log,
+            "%" PRId64 " rows of %" PRId64 " prompts: %" PRId64 " stopped, %" PRId64
+            " at the length limit, %" PRId64 " aborted; %.1f tokens each",
+            rows, r->in.rows, count[VL_FINISH_STOP], count[VL_FINISH_LENGTH],
+            count[VL_FINISH_ABORT], (double)*tokens / (double)(rows ? rows : 1));
 }
 
 static int write_out(struct rollout *r, struct vl_err *e)
 {
     struct vl_ctx *x = r->x;
-    int64_t tokens = 0, count[3] = { 0 };
-    const char *version = r->f.model && !r->o->from_json
-                              ? r->f.model->version ? r->f.model->version : r->f.model->hash
-                              : NULL;
+    int64_t tokens = 0;
 
     r->set.P = r->rows.P > 0 ? r->rows.P : 1;
     r->set.prompts = r->in.rows;
     r->set.p = r->p;
-    if (x->comm.rank == 0 && !vl_rollout_batch(&r->out, &r->in, &r->set, e)) {
-        put_meta(r);
-        for (int64_t i = 0; i < r->out.rows; i++) {
-            tokens += r->set.gen[i].len;
-            count[r->set.gen[i].finish]++;
-        }
-        vl_info(&x->log,
-                "%" PRId64 " rows of %" PRId64 " prompts: %" PRId64 " stopped, %" PRId64
-                " at the length limit, %" PRId64 " aborted; %.1f tokens each",
-                r->out.rows, r->in.rows, count[VL_FINISH_STOP], count[VL_FINISH_LENGTH],
-                count[VL_FINISH_ABORT], (double)tokens / (double)(r->out.rows ? r->out.rows : 1));
+    if (x->comm.rank == 0)
+        say_result(r, &tokens);
+    if (!r->o->stream) {
+        if (x->comm.rank == 0 && !vl_rollout_batch(&r->out, &r->in, &r->set, e))
+            put_meta(r, &r->out);
+        if (vl_comm_agree(&x->comm, e) || vl_stage_write(x, &r->out, adds, weights_name(r), e))
+            return e->code;
     }
-    if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &r->out, adds, version, e))
-        vl_log_done(&x->log, r->out.rows, tokens);
-    return e->code;
+    vl_log_done(&x->log, r->in.rows * r->set.n, tokens);
+    return 0;
 }
 
 static int check_options(struct rollout *r, struct vl_err *e)
@@ -420,6 +477,11 @@ static int check_options(struct rollout *r, struct vl_err *e)
                        "--delta with n=%" PRId64 ": the number of rows changes, write the whole "
                        "batch",
                        r->how.n);
+    if (o->stream && (o->from_json || r->x->common->delta || r->x->comm.size > 1))
+        return vl_fail(e, VL_E_USAGE, "--stream works on one rank, without %s",
+                       o->from_json          ? "--from-json"
+                       : r->x->common->delta ? "--delta"
+                                             : "a launcher");
     return 0;
 }
 
@@ -449,12 +511,9 @@ static int run(struct rollout *r, struct vl_err *e)
     if (open_model(r, e) || find_stops(r, e) || read_prompts(r, e))
         return e->code;
     find_pad(r);
+    r->done = vl_alloc((size_t)r->in.rows);
     if (o->from_json ? outside(r, e) : (fill_empty(r, e) || sample(r, e)))
         return e->code;
-    if (!o->from_json) {
-        r->set.n = r->how.n;
-        r->set.have_logp = o->log_probs;
-    }
     return write_out(r, e);
 }
 
@@ -467,6 +526,8 @@ int vl_stage_rollout(struct vl_ctx *x, const void *opts, struct vl_err *e)
         vl_gen_free(r.set.gen, r.in.rows * r.set.n);
     free(r.set.gen);
     free(r.p);
+    free(r.mine);
+    free(r.done);
     free(r.stop);
     vl_rows_free(&r.rows);
     vl_infer_close(&r.f);
