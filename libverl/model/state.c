@@ -235,7 +235,7 @@ int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const floa
     if (publish(s->dir, s->model, rec, slab, e))
         return e->code;
     s->current = rec->version;
-    if (vl_version_prune(s->dir, keep > 0 ? keep : 1, e))
+    if (vl_version_prune(s->dir, keep > 0 ? keep : 1, rec->parent, e))
         return e->code;
     vl_stop_at("state-pruned");
     return 0;
@@ -325,8 +325,8 @@ static int same(const char *a, const char *b)
 static int matches(const struct vl_state_record *r, int64_t from, const char *batch,
                    const char *options)
 {
-    return same(r->batch, batch) && same(r->options, options) && r->redo == (from >= 0) &&
-           (from < 0 || r->parent == from);
+    return same(r->batch, batch) && same(r->options, options) &&
+           (from < 0 || (r->redo && r->parent == from));
 }
 
 int64_t vl_state_made(const struct vl_state *s, int64_t from, const char *batch,

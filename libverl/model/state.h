@@ -64,7 +64,7 @@ int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MU
 
 /* Publishes the next unused version from host slabs and moves the link; fills rec->version and the
  * hashes. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.
- * Keeps the newest `keep` versions and linked ones. Needs the lock.
+ * Keeps the newest `keep` versions, the parent, and linked ones. Needs the lock.
  * Stop points: state-params, state-moments, state-written, state-renamed, state-linked, state-pruned. */
 int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
                      const float *exp_avg, const float *exp_avg_sq, int64_t keep,

@@ -300,7 +300,7 @@ static int linked(const char *dir, const char *name)
     return found;
 }
 
-int vl_version_prune(const char *dir, int64_t keep, struct vl_err *e)
+int vl_version_prune(const char *dir, int64_t keep, int64_t spare, struct vl_err *e)
 {
     int64_t n, *v = vl_version_list(dir, &n);
     DIR *d;
@@ -309,7 +309,7 @@ int vl_version_prune(const char *dir, int64_t keep, struct vl_err *e)
         char name[VL_VERSION_NAME], *path;
 
         vl_version_name(name, v[i]);
-        if (linked(dir, name))
+        if (v[i] == spare || linked(dir, name))
             continue;
         path = vl_asprintf("%s/%s", dir, name);
         if (vl_fs_remove(path, e))

@@ -177,13 +177,24 @@ static int open_state(struct job *j, struct vl_err *e)
     return vl_comm_agree(&x->comm, e);
 }
 
+/* The options that can change values, with the seed, as one JSON object. Caller frees. */
+static char *effective_options(const struct vl_ctx *x)
+{
+    char *text = vl_parsed_provenance(x->parsed);
+    size_t n = strlen(text);
+    char *all = vl_asprintf("%.*s,\"--seed\":%" PRId64 "}", (int)(n - 1), text, x->common->seed);
+
+    free(text);
+    return all;
+}
+
 /* Hash of the batch without what differs between runs of the same work. */
 static int identify(struct job *j, struct vl_err *e)
 {
     struct vl_comm *c = &j->u.x->comm;
 
     vl_meta_del(&j->batch, "timing");
-    j->options = vl_parsed_provenance(j->u.x->parsed);
+    j->options = effective_options(j->u.x);
     j->made = -1;
     if (c->rank == 0 && !vl_dp_hash(&j->batch, j->hash, e))
         j->made = vl_state_made(&j->s, j->u.from, j->hash, j->options);
@@ -537,6 +548,8 @@ static void put_metrics(struct job *j, struct vl_batch *b)
         for (size_t k = 0; k < sizeof per_step / sizeof *per_step; k++)
             if ((int)per_step[k] == m && role != VL_ROLE_SFT)
                 by = steps;
+        if (m == VL_M_LOSS && role != VL_ROLE_ACTOR)
+            continue; /* the same number as the loss of the role's own name */
         if (vl_loss_sums_value(s, (enum vl_metric)m, &x))
             vl_meta_metric(b, vl_metric_name((enum vl_metric)m), x / by);
     }
@@ -550,7 +563,7 @@ static void put_metrics(struct job *j, struct vl_batch *b)
     put_metric(b, role, "rows", (double)t->rows);
     put_metric(b, role, "tokens", (double)t->tokens);
     put_metric(b, role, "weights_changed",
-               (double)t->changed / steps / (double)j->u.f.model->count);
+               (double)t->changed / steps / (double)vl_model_parameters(j->u.f.model));
 }
 
 static int run(struct job *j, struct vl_err *e)
@@ -570,7 +583,7 @@ static int run(struct job *j, struct vl_err *e)
                 " tokens in all, lr %.3g, %.1f %% of weights changed a step",
                 t->steps, t->rows, t->tokens, t->last.lr,
                 100.0 * (double)t->changed / (double)(t->steps ? t->steps : 1) /
-                    (double)u->f.model->count);
+                    (double)vl_model_parameters(u->f.model));
         if (!write_metrics(j, vl_meta_get(&metrics, "metrics"), name, e))
             vl_log_done(&u->x->log, t->rows, t->tokens);
     }
