@@ -27,6 +27,16 @@ int64_t vl_version_number(const char *name)
     return strtoll(name + 1, NULL, 10);
 }
 
+int64_t vl_version_parse(const char *text)
+{
+    const char *digits = *text == 'v' ? text + 1 : text;
+    size_t n = strlen(digits);
+
+    if (!n || n > 17 || strspn(digits, "0123456789") != n)
+        return -1;
+    return strtoll(digits, NULL, 10);
+}
+
 void vl_version_name(char name[VL_VERSION_NAME], int64_t number)
 {
     snprintf(name, VL_VERSION_NAME, "v%06" PRId64, number);

@@ -12,6 +12,8 @@
 
 /* Number in a version's name, or -1 when it is not one ("v" and six digits or more). */
 int64_t vl_version_number(const char *name);
+/* The same for what a user types: "v000012", "v12" or "12". */
+int64_t vl_version_parse(const char *text);
 void vl_version_name(char name[VL_VERSION_NAME], int64_t number);
 
 /* The directory that `path` means, links resolved: itself when it has a config.json, else the

@@ -85,21 +85,6 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .save_freq = -1 };
 }
 
-/* --from's "v000012", "v12" or "12". */
-static int parse_from(const char *text, int64_t *from, struct vl_err *e)
-{
-    const char *digits = text && *text == 'v' ? text + 1 : text;
-    size_t n = text ? strlen(digits) : 0;
-
-    *from = -1;
-    if (!text)
-        return 0;
-    if (!n || n > 17 || strspn(digits, "0123456789") != n)
-        return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", text);
-    *from = strtoll(digits, NULL, 10);
-    return 0;
-}
-
 static int parse_betas(const struct vl_strs *s, double beta[2], enum vl_role role, struct vl_err *e)
 {
     beta[0] = 0.9, beta[1] = role == VL_ROLE_SFT ? 0.95 : 0.999;
@@ -126,8 +111,10 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
 
     if (!u->x->common->state)
         return vl_fail(e, VL_E_USAGE, "no train state: give -s DIR (with -m MODEL the first time)");
-    if (parse_from(o->from, &u->from, e) || parse_betas(&o->betas, u->beta, o->role, e) ||
-        vl_agg_parse(&u->agg, o->agg, e))
+    u->from = o->from ? vl_version_parse(o->from) : -1;
+    if (o->from && u->from < 0)
+        return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
+    if (parse_betas(&o->betas, u->beta, o->role, e) || vl_agg_parse(&u->agg, o->agg, e))
         return e->code;
     if (o->role != VL_ROLE_ACTOR)
         return 0;
