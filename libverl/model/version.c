@@ -70,7 +70,8 @@ int vl_version_usable(const char *dir, int64_t number)
 
     vl_version_name(name, number);
     path = vl_asprintf("%s/%s", dir, name);
-    ok = record(path, &text, &j, &e) == 1 && vl_fs_exists(path, "config.json");
+    ok = record(path, &text, &j, &e) == 1 &&
+         (vl_fs_exists(path, "config.json") || vl_json_streq(&j, vl_json_get(&j, 0, "kind"), "kl"));
     vl_json_free(&j);
     vl_buf_free(&text);
     free(path);
