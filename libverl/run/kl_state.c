@@ -104,7 +104,7 @@ int vl_kl_state_publish(struct vl_kl_state *s, double next, double current_kl, i
         (void)!vl_fs_remove(aside, &ignored);
         goto done;
     }
-    (void)!vl_version_prune(s->dir, keep, e);
+    (void)!vl_version_prune(s->dir, keep, -1, e);
 done:
     free(list);
     free(aside);
