@@ -1,0 +1,208 @@
+/* worker.c - starting and ending scorer processes. See worker.h.
+ *
+ * Each worker leads a process group, dies with us (PR_SET_PDEATHSIG), and its descendants come to
+ * us when their parents die, wherever they moved: so none is left behind. */
+#include "libverl/reward/worker.h"
+
+#include "libverl/comm/comm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Address space in use now: a forked filter worker has inherited it, and the limit counts it. */
+static int64_t mapped_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    if (!f)
+        return 0;
+    if (fscanf(f, "%ld", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+static void limit_memory(int64_t bytes)
+{
+    const struct rlimit r = { (rlim_t)bytes, (rlim_t)bytes };
+
+    if (bytes > 0)
+        setrlimit(RLIMIT_AS, &r);
+}
+
+_Noreturn static void become(const struct vl_pool_opts *o, pid_t parent, int in, int out,
+                             char **env)
+{
+    const char *argv[] = { "sh", "-c", o->command, NULL };
+    int64_t inherited = o->command ? 0 : mapped_bytes();
+    static char *no_environment[] = { NULL };
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(VL_E_RETRY);
+    setpgid(0, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int sig = 1; sig < 32; sig++)
+        signal(sig, SIG_DFL);   /* handlers of MPI and of tests are not for this process */
+    in = fcntl(in, F_DUPFD, 3); /* so that neither is in the other's place */
+    out = fcntl(out, F_DUPFD, 3);
+    dup2(in, 0);
+    dup2(out, 1);
+    close_range(3, ~0U, 0);
+    limit_memory(o->memory ? o->memory + inherited : 0);
+    if (!o->command) {
+        environ = no_environment;
+        vl_jq_worker(o, 0, 1);
+    }
+    execve("/bin/sh", (char **)argv, env);
+    _exit(127);
+}
+
+int vl_worker_start(const struct vl_pool_opts *o, pid_t *pid, int *in, int *out, struct vl_err *e)
+{
+    int to[2] = { -1, -1 }, from[2] = { -1, -1 };
+    char **env = vl_comm_clean_env();
+    pid_t self = getpid();
+
+    if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {
+        vl_fail_errno(e, VL_E_OS, "scorer: pipe");
+        goto fail;
+    }
+    *pid = fork();
+    if (*pid == 0)
+        become(o, self, to[0], from[1], env);
+    if (*pid < 0) {
+        vl_fail_errno(e, VL_E_OS, "scorer: fork");
+        goto fail;
+    }
+    setpgid(*pid, *pid);
+    close(to[0]);
+    close(from[1]);
+    fcntl(to[1], F_SETFL, O_NONBLOCK);
+    fcntl(from[0], F_SETFL, O_NONBLOCK);
+    *in = to[1];
+    *out = from[0];
+    free(env);
+    return 0;
+fail:
+    for (int k = 0; k < 2; k++) {
+        if (to[k] >= 0)
+            close(to[k]);
+        if (from[k] >= 0)
+            close(from[k]);
+    }
+    free(env);
+    return e->code;
+}
+
+int vl_worker_end(pid_t pid)
+{
+    int status = 0;
+
+    kill(-pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}
+
+int vl_worker_wait(pid_t pid, double seconds)
+{
+    const struct timespec nap = { .tv_nsec = 2000000 };
+    siginfo_t info = { 0 };
+
+    for (double waited = 0; waited < seconds; waited += 0.002) {
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == pid)
+            break;
+        nanosleep(&nap, NULL);
+    }
+    if (info.si_pid == pid)
+        return vl_worker_end(pid);
+    vl_worker_end(pid);
+    return -1;
+}
+
+static void add_children(const char *task, pid_t **list, size_t *n)
+{
+    char path[300];
+    int child;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/self/task/%s/children", task);
+    f = fopen(path, "re");
+    while (f && fscanf(f, "%d", &child) == 1) {
+        *list = vl_realloc(*list, (*n + 1) * sizeof **list);
+        (*list)[(*n)++] = (pid_t)child;
+    }
+    if (f)
+        fclose(f);
+}
+
+/* Children of this process, listed by thread. */
+static pid_t *children(size_t *n)
+{
+    DIR *d = opendir("/proc/self/task");
+    pid_t *list = NULL;
+    struct dirent *entry;
+
+    *n = 0;
+    while (d && (entry = readdir(d)))
+        if (entry->d_name[0] != '.')
+            add_children(entry->d_name, &list, n);
+    if (d)
+        closedir(d);
+    return list;
+}
+
+void vl_brood_begin(struct vl_brood *b)
+{
+    *b = (struct vl_brood){ 0 };
+    prctl(PR_GET_CHILD_SUBREAPER, &b->was_subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    b->before = children(&b->n);
+}
+
+static int was_there(const struct vl_brood *b, pid_t pid)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (b->before[i] == pid)
+            return 1;
+    return 0;
+}
+
+/* A killed child's own children come to us in turn, so this repeats until none is new. */
+void vl_brood_end(struct vl_brood *b)
+{
+    int more = 1;
+
+    while (more) {
+        size_t n;
+        pid_t *list = children(&n);
+
+        more = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!was_there(b, list[i])) {
+                kill(list[i], SIGKILL);
+                waitpid(list[i], NULL, 0);
+                more = 1;
+            }
+        free(list);
+    }
+    if (!b->was_subreaper)
+        prctl(PR_SET_CHILD_SUBREAPER, 0);
+    free(b->before);
+}

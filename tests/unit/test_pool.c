@@ -1,0 +1,276 @@
+/* test_pool.c - scorer processes: every way to misbehave, at several worker counts, and none left. */
+#include "libverl/reward/pool.h"
+#include "libverl/reward/score.h"
+#include "libverl/base/log.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROWS 12
+
+struct scene {
+    struct vl_score got[ROWS];
+    int calls[ROWS];
+    int stop_on_failure;
+    size_t pad; /* further bytes a line */
+};
+
+static void line(void *arg, int64_t row, struct vl_buf *out)
+{
+    struct scene *s = arg;
+
+    vl_buf_printf(out, "{\"id\":%" PRId64 ",\"x\":%" PRId64 ",\"pad\":\"", row, row * 2);
+    for (size_t i = 0; i < s->pad; i++)
+        vl_buf_ch(out, 'p');
+    vl_buf_str(out, "\"}\n");
+}
+
+static int answer(void *arg, int64_t row, const char *json, size_t n, const char *why)
+{
+    struct scene *s = arg;
+
+    s->calls[row]++;
+    if (json)
+        vl_score_parse(&s->got[row], json, n);
+    else
+        vl_score_fail(&s->got[row], "%s", why);
+    return s->stop_on_failure && s->got[row].why;
+}
+
+static void clear(struct scene *s)
+{
+    for (int i = 0; i < ROWS; i++)
+        vl_score_free(&s->got[i]);
+    memset(s->calls, 0, sizeof s->calls);
+}
+
+static int run(struct scene *s, const struct vl_pool_opts *o, struct vl_pool_stats *st,
+               struct vl_err *e)
+{
+    const struct vl_pool_io io = { s, line, answer };
+    int rc;
+
+    clear(s);
+    *e = (struct vl_err){ 0 };
+    rc = vl_pool_run(o, ROWS, &io, st, e);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+    return rc;
+}
+
+/* Row `odd` has no score for a reason that holds `why`; every other row r scores r * 2. */
+static void expect(const char *command, const char *filter, int odd, const char *why)
+{
+    for (int workers = 1; workers <= 3; workers += 2) {
+        double limit = strstr(why, "no answer") ? 0.5 : 20; /* a loaded machine starts sh slowly */
+        struct vl_pool_opts o = { command, filter, NULL, workers, limit, 0 };
+        struct scene s = { 0 };
+        struct vl_pool_stats st;
+        struct vl_err e;
+
+        if (run(&s, &o, &st, &e))
+            fail_msg("%s: %s", command ? command : filter, e.msg);
+        for (int i = 0; i < ROWS; i++) {
+            if (i == odd && (!s.got[i].why || !strstr(s.got[i].why, why)))
+                fail_msg("%s (%d workers) row %d: %s, wanted %s", command ? command : filter,
+                         workers, i, s.got[i].why ? s.got[i].why : "scored", why);
+            if (i != odd && (s.got[i].why || s.got[i].score != 2 * i))
+                fail_msg("%s (%d workers) row %d: %g %s", command ? command : filter, workers, i,
+                         s.got[i].score, s.got[i].why ? s.got[i].why : "");
+        }
+        clear(&s);
+    }
+}
+
+/* A scorer in shell: reads lines; $x is the row's number. What it does for row 5 is `odd`. */
+#define SH(odd, other)                                                                             \
+    "while read -r l; do x=${l#*x\\\":}; x=${x%%,*}; if [ $x = 10 ]; then " odd "; else " other    \
+    "; fi; done"
+#define PLAIN   "echo $x"
+#define SED     "sed -u 's/.*\"x\":\\([0-9]*\\),.*/\\1/'"
+#define WITH_ID "echo \"{\\\"id\\\":$((x / 2)),\\\"score\\\":$x}\""
+
+static void well_behaved(void **state)
+{
+    (void)state;
+    expect(SH(PLAIN, PLAIN), NULL, -1, "");
+    expect(SH(WITH_ID, WITH_ID), NULL, -1, "");
+    expect(NULL, ".x", -1, "");
+    expect(NULL, "{score: .x, pred: \"a\"}", -1, "");
+    /* one process a row */
+    expect("read -r l; x=${l#*x\\\":}; echo ${x%%,*}", NULL, -1, "");
+}
+
+static void one_row_goes_wrong(void **state)
+{
+    (void)state;
+    expect(SH("kill -9 $$", PLAIN), NULL, 5, "was killed by signal 9");
+    expect(SH("kill -9 $$", WITH_ID), NULL, 5, "was killed by signal 9");
+    expect(SH("exit 3", PLAIN), NULL, 5, "ended with status 3 before it answered");
+    expect(SH("exit 0", PLAIN), NULL, 5, "ended with status 0");
+    expect(SH("printf 1; exit 0", PLAIN), NULL, 5, "with a whole line");
+    expect(SH("echo oops", PLAIN), NULL, 5, "answered oops");
+    expect(SH("echo NaN", WITH_ID), NULL, 5, "answered NaN");
+    expect(SH("echo", PLAIN), NULL, 5, "answered an empty line");
+    expect(SH("echo 1; echo 2", PLAIN), NULL, 5, "more than one line");
+    expect(SH("echo 1; sleep 0.05; echo 2", PLAIN), NULL, 5, "more than one line");
+    expect(SH(WITH_ID ";" WITH_ID, WITH_ID), NULL, 5, "more than one line");
+    expect(SH("true", WITH_ID), NULL, 5, "answered the next row");
+    expect(SH("echo '{\"id\":77,\"score\":1}'", PLAIN), NULL, 5, "id 77");
+    expect(SH("sleep 9", PLAIN), NULL, 5, "no answer within 0.5 s");
+    expect(SH("sleep 9", WITH_ID), NULL, 5, "no answer within 0.5 s");
+    expect(SH("exec >&-; sleep 9", PLAIN), NULL, 5, "closed its output");
+}
+
+static void filters_go_wrong(void **state)
+{
+    (void)state;
+    expect(NULL, "if .x == 10 then error(\"bad row\") else .x end", 5, "bad row");
+    expect(NULL, "if .x == 10 then empty else .x end", 5, "gave no result");
+    expect(NULL, "if .x == 10 then 1, 2 else .x end", 5, "gave several results");
+    expect(NULL, "if .x == 10 then nan else .x end", 5, "NaN");
+    expect(NULL, "if .x == 10 then \"7\" else .x end", 5, "not a number");
+    expect(NULL, "if .x == 10 then last(range(1e18)) else .x end", 5, "no answer within");
+    expect(NULL, "if .x == 10 then halt else .x end", 5, "gave no result");
+    expect(NULL,
+           "if .x == 10 then (env | length | if . > 0 then 1 else error(\"no env\") end) "
+           "else .x end",
+           5, "no env");
+}
+
+static void memory_is_limited(void **state)
+{
+    struct vl_pool_opts o = {
+        NULL, "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
+        NULL, 1,
+        20,   100 << 20
+    };
+    struct scene s = { 0 };
+    struct vl_pool_stats st;
+    struct vl_err e;
+
+    (void)state;
+    assert_int_equal(run(&s, &o, &st, &e), 0);
+    assert_non_null(s.got[5].why);
+    for (int i = 0; i < ROWS; i++)
+        if (i != 5 && s.got[i].why)
+            fail_msg("row %d: %s", i, s.got[i].why);
+    clear(&s);
+}
+
+static void long_lines_pass(void **state)
+{
+    struct vl_pool_opts o = { SED, NULL, NULL, 2, 20, 0 };
+    struct scene s = { .pad = 300000 };
+    struct vl_pool_stats st;
+    struct vl_err e;
+
+    (void)state;
+    assert_int_equal(run(&s, &o, &st, &e), 0);
+    for (int i = 0; i < ROWS; i++)
+        if (s.got[i].why || s.got[i].score != 2 * i)
+            fail_msg("row %d: %g %s", i, s.got[i].score, s.got[i].why ? s.got[i].why : "");
+    clear(&s);
+}
+
+/* Answers without end: cut off, the row is invalid. */
+static void an_endless_answer_is_cut(void **state)
+{
+    (void)state;
+    expect(SH("head -c 20000000 /dev/zero | tr '\\0' 1; sleep 9", PLAIN), NULL, 5,
+           "without the end of a line");
+}
+
+static void stopping_scores_the_rows_before(void **state)
+{
+    for (int workers = 1; workers <= 3; workers++) {
+        struct vl_pool_opts o = { SH("echo oops", PLAIN), NULL, NULL, workers, 5, 0 };
+        struct scene s = { .stop_on_failure = 1 };
+        struct vl_pool_stats st;
+        struct vl_err e;
+
+        (void)state;
+        assert_int_equal(run(&s, &o, &st, &e), 0);
+        for (int i = 0; i < 5; i++)
+            assert_true(s.calls[i] == 1 && !s.got[i].why && s.got[i].score == 2 * i);
+        assert_non_null(s.got[5].why);
+        assert_true(workers > 1 || s.calls[6] == 0);
+        clear(&s);
+    }
+}
+
+static void what_cannot_run_is_said(void **state)
+{
+    struct vl_pool_opts o = { "/no/such/program --x", NULL, NULL, 2, 5, 0 };
+    struct scene s = { 0 };
+    struct vl_pool_stats st;
+    struct vl_err e;
+
+    (void)state;
+    assert_int_equal(run(&s, &o, &st, &e), VL_E_NOINPUT);
+    assert_non_null(strstr(e.msg, "/no/such/program --x"));
+    o = (struct vl_pool_opts){ NULL, ".x |", NULL, 2, 5, 0 };
+    assert_int_equal(run(&s, &o, &st, &e), VL_E_USAGE);
+    o = (struct vl_pool_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 2, 5, 0 };
+    assert_int_equal(run(&s, &o, &st, &e), 0);
+    assert_true(s.got[3].score == 7);
+    clear(&s);
+}
+
+/* Children of a scorer, also those that moved to a session of their own, are ended with it. */
+static void scorers_children_are_ended(void **state)
+{
+    char path[] = "/tmp/verl-pool-XXXXXX", command[400];
+    int fd = mkstemp(path), left = 0, pid;
+    struct scene s = { 0 };
+    struct vl_pool_stats st;
+    struct vl_err e;
+    struct vl_pool_opts o = { command, NULL, NULL, 1, 5, 0 };
+    FILE *f;
+
+    (void)state;
+    assert_true(fd >= 0);
+    snprintf(command, sizeof command,
+             "setsid sleep 60 & echo $! >>%s; sleep 61 & echo $! >>%s; (setsid sh -c 'echo $$ "
+             ">>%s; exec sleep 62' &) ; exec " SED,
+             path, path, path);
+    assert_int_equal(run(&s, &o, &st, &e), 0);
+    assert_true(s.got[11].score == 22);
+    f = fdopen(fd, "r");
+    while (fscanf(f, "%d", &pid) == 1) {
+        char proc[40];
+
+        left++;
+        snprintf(proc, sizeof proc, "/proc/%d", pid);
+        assert_int_equal(access(proc, F_OK), -1);
+    }
+    assert_int_equal(left, 3);
+    fclose(f);
+    unlink(path);
+    clear(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(well_behaved),
+        cmocka_unit_test(one_row_goes_wrong),
+        cmocka_unit_test(filters_go_wrong),
+        cmocka_unit_test(memory_is_limited),
+        cmocka_unit_test(long_lines_pass),
+        cmocka_unit_test(an_endless_answer_is_cut),
+        cmocka_unit_test(stopping_scores_the_rows_before),
+        cmocka_unit_test(what_cannot_run_is_said),
+        cmocka_unit_test(scorers_children_are_ended),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
