@@ -1,0 +1,131 @@
+/* chat.c - conversations to text through a chat template, with the variables that transformers'
+ * apply_chat_template gives: messages, tools, documents, add_generation_prompt, the special tokens
+ * of tokenizer_config.json, and the user's own. */
+#include "libverl/text/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/json.h"
+#include "libverl/text/jinja.h"
+#include "libverl/text/tok_impl.h"
+
+struct vl_chat {
+    struct vl_jinja *j;
+};
+
+static const char *const special[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token" };
+
+/* A special token is a string, or an object with its content. */
+static void set_special(struct vl_chat *c, const struct vl_json *j, int64_t at, const char *name)
+{
+    struct vl_buf b = { 0 };
+
+    if (vl_json_is(j, at, VL_JSON_OBJECT))
+        at = vl_json_get(j, at, "content");
+    if (!vl_json_is(j, at, VL_JSON_STRING))
+        return;
+    vl_json_raw(j, at, &b);
+    vl_jinja_set_json(c->j, name, b.s, b.n);
+    vl_buf_free(&b);
+}
+
+static int set_tokens(struct vl_chat *c, const struct vl_tok *t, struct vl_err *e)
+{
+    struct vl_json j = { 0 };
+
+    if (!t->config)
+        return 0;
+    if (vl_json_parse(&j, t->config, t->config_n, "tokenizer_config.json", e) == 0)
+        for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+            set_special(c, &j, vl_json_get(&j, 0, special[i]), special[i]);
+    vl_json_free(&j);
+    return e->code;
+}
+
+static int set_kwargs(struct vl_chat *c, const char *kwargs, struct vl_err *e)
+{
+    struct vl_json j = { 0 };
+    uint32_t k, m;
+
+    if (vl_json_parse(&j, kwargs, strlen(kwargs), "apply_chat_template_kwargs", e) == 0 &&
+        !vl_json_is(&j, 0, VL_JSON_OBJECT))
+        vl_fail(e, VL_E_USAGE,
+                "apply_chat_template_kwargs must be a JSON object such as "
+                "{\"enable_thinking\": false}, found: %.100s",
+                kwargs);
+    for (k = 0, m = 1; !e->code && k < j.node[0].count; k++, m = j.node[m + 1].next) {
+        char *name = vl_json_strdup(&j, m);
+        struct vl_buf b = { 0 };
+
+        vl_json_raw(&j, m + 1, &b);
+        vl_jinja_set_json(c->j, name, b.s, b.n);
+        vl_buf_free(&b);
+        free(name);
+    }
+    vl_json_free(&j);
+    return e->code;
+}
+
+int vl_chat_open(struct vl_chat **out, const struct vl_tok *t, const char *src, const char *name,
+                 const char *kwargs, struct vl_err *e)
+{
+    struct vl_chat *c = vl_alloc(sizeof *c);
+
+    *out = NULL;
+    if (!src)
+        src = t->tmpl;
+    if (!src)
+        vl_fail(
+            e, VL_E_DATA,
+            "%s: the prompt is a list of messages, but the tokenizer has no chat template; give "
+            "one with --template FILE (a Jinja file), or make the prompt a string",
+            name);
+    else if (vl_jinja_open(&c->j, src, strlen(src), name, e) == 0) {
+        vl_jinja_set_json(c->j, "documents", "null", 4);
+        (void)!set_tokens(c, t, e);
+        if (kwargs && !e->code)
+            (void)!set_kwargs(c, kwargs, e);
+    }
+    if (e->code)
+        vl_chat_free(c);
+    else
+        *out = c;
+    return e->code;
+}
+
+void vl_chat_free(struct vl_chat *c)
+{
+    if (c)
+        vl_jinja_free(c->j);
+    free(c);
+}
+
+void vl_chat_set_now(struct vl_chat *c, int64_t seconds, int utc)
+{
+    vl_jinja_set_now(c->j, seconds, utc);
+}
+
+int vl_chat_apply(struct vl_chat *c, const char *messages, size_t n, const char *tools,
+                  int add_generation_prompt, struct vl_buf *out, struct vl_err *e)
+{
+    vl_jinja_set_json(c->j, "messages", messages, n);
+    vl_jinja_set_json(c->j, "tools", tools ? tools : "null", tools ? strlen(tools) : 4);
+    vl_jinja_set_json(c->j, "add_generation_prompt", add_generation_prompt ? "true" : "false",
+                      add_generation_prompt ? 4 : 5);
+    return vl_jinja_render(c->j, out, e);
+}
+
+int vl_chat_render(const struct vl_tok *t, const char *tmpl, const char *messages, size_t n,
+                   const char *tools, const char *kwargs, int add_generation_prompt,
+                   struct vl_buf *out, struct vl_err *e)
+{
+    struct vl_chat *c;
+
+    if (vl_chat_open(&c, t, tmpl, "chat template", kwargs, e))
+        return e->code;
+    (void)!vl_chat_apply(c, messages, n, tools, add_generation_prompt, out, e);
+    vl_chat_free(c);
+    return e->code;
+}
