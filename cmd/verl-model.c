@@ -29,7 +29,8 @@ int main(int argc, char **argv)
                                .rope_theta = 10000,
                                .rms_eps = 1e-5,
                                .std = NAN,
-                               .scale_residual = 1 };
+                               .scale_residual = 1,
+                               .step = -1 };
     const struct vl_opt opts[] = {
         { .type = VL_T_GROUP, .help = "init, without a config.json" },
         { .type = VL_T_STR,
@@ -82,6 +83,8 @@ int main(int argc, char **argv)
         { .type = VL_T_GROUP, .help = "info, diff" },
         FLAG("json", json, "print JSON"),
         FLAG("tensors", tensors, "list every tensor (info)"),
+        { .type = VL_T_GROUP, .help = "checkpoint, restore" },
+        WHOLE("step", step, -1, 1e15, "the checkpoint's step; -1: the state's, the latest"),
         { .type = VL_T_END },
     };
     const struct vl_program p = {
@@ -90,7 +93,8 @@ int main(int argc, char **argv)
         .usage = "init [CONFIG.json] -o DIR [OPTION...]\n"
                  "       verl-model info|hash MODEL\n"
                  "       verl-model convert MODEL -o DIR [--dtype TYPE] [--shard-size BYTES]\n"
-                 "       verl-model diff A B",
+                 "       verl-model diff A B\n"
+                 "       verl-model checkpoint RUN DIR | restore DIR RUN",
         .details = "MODEL is a Hugging Face directory, a published version or a train state (its\n"
                    "`current`). diff exits with 1 when the weights differ.\n",
         .opts = opts,

@@ -3,6 +3,7 @@
 
 #include "formats/json.h"
 #include "libverl/base/fs.h"
+#include "libverl/model/checkpoint.h"
 #include "libverl/model/tensors.h"
 #include "libverl/model/version.h"
 #include "libverl/text/tok.h"
@@ -199,6 +200,27 @@ static int run_hash(const char *path, struct vl_err *e)
     return 0;
 }
 
+static int run_checkpoint(struct vl_ctx *x, const struct vl_model_opts *o, int restore,
+                          const char *from, const char *to, struct vl_err *e)
+{
+    struct vl_checkpoint_report r;
+    int64_t step = o->step;
+
+    if (!(restore ? vl_checkpoint_restore(from, to, step, &r, e)
+                  : vl_checkpoint_save(from, to, step, &r, e))) {
+        if (r.copied)
+            vl_info(&x->log, "files were copied: %s and %s are not on one file system", from, to);
+        if (!r.made)
+            vl_info(&x->log, "nothing to do: %s/global_step_%" PRId64 " has %s", to, r.step,
+                    r.parts.s);
+        else
+            vl_info(&x->log, "%s step %" PRId64 ": %s", restore ? "restored" : "saved", r.step,
+                    r.parts.s);
+    }
+    vl_buf_free(&r.parts);
+    return e->code;
+}
+
 int vl_stage_model(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
     const struct vl_model_opts *o = opts;
@@ -212,12 +234,17 @@ int vl_stage_model(struct vl_ctx *x, const void *opts, struct vl_err *e)
         return run_init(x, o, a->n > 1 ? a->s[1] : NULL, e);
     if (!strcmp(cmd, "diff") && a->n == 3)
         return vl_model_tool_diff(x, o, a->s[1], a->s[2], e);
+    if ((!strcmp(cmd, "checkpoint") || !strcmp(cmd, "restore")) && a->n == 3)
+        return run_checkpoint(x, o, *cmd == 'r', a->s[1], a->s[2], e);
     if (a->n > 2 || !*cmd || !strcmp(cmd, "diff"))
         return vl_fail(e, VL_E_USAGE,
                        "expected a command and its model: init [CONFIG.json], info "
-                       "MODEL, convert MODEL, hash MODEL or diff A B");
+                       "MODEL, convert MODEL, hash MODEL, diff A B, checkpoint RUN DIR or "
+                       "restore DIR RUN");
     if (strcmp(cmd, "info") && strcmp(cmd, "convert") && strcmp(cmd, "hash"))
-        return vl_fail(e, VL_E_USAGE, "%s is no command; known: init, info, convert, hash, diff",
+        return vl_fail(e, VL_E_USAGE,
+                       "%s is no command; known: init, info, convert, hash, diff, "
+                       "checkpoint, restore",
                        cmd);
     if (!first)
         return vl_fail(e, VL_E_USAGE, "%s: no model given; for example: verl-model %s DIR", cmd,
