@@ -156,7 +156,7 @@ static int remove_at(int at, const char *name)
     DIR *d;
 
     if (fd < 0)
-        return errno == ENOENT ? 0 : unlinkat(at, name, 0);
+        return errno == ENOENT ? 0 : unlinkat(at, name, 0) && errno != ENOTDIR;
     d = fdopendir(fd);
     if (!d) {
         close(fd);
