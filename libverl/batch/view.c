@@ -99,8 +99,7 @@ static int lone_surrogate(const char *s, size_t n)
     return 0;
 }
 
-/* Copies JSON text without the white space between its parts. */
-static void put_compact(struct vl_buf *out, const char *s, size_t n)
+void vl_view_compact(struct vl_buf *out, const char *s, size_t n)
 {
     int in_string = 0;
 
@@ -132,7 +131,7 @@ int vl_view_value(struct vl_buf *out, const struct vl_col *c, int64_t row, int *
         vl_json_free(&j);
         if (rc)
             return vl_err_prefix(e, "row %" PRId64, row);
-        put_compact(out, p, n);
+        vl_view_compact(out, p, n);
         if (lossy)
             *lossy = lone_surrogate(p, n);
     } else if (c->kind == VL_COL_RAGGED) {
@@ -273,7 +272,7 @@ void vl_view_meta(struct vl_buf *out, const struct vl_batch *b)
     vl_buf_ch(out, '{');
     for (size_t i = 0; i < b->nmeta; i++) {
         put_name(out, b->meta[i].key, "");
-        put_compact(out, b->meta[i].json, strlen(b->meta[i].json));
+        vl_view_compact(out, b->meta[i].json, strlen(b->meta[i].json));
     }
     vl_buf_ch(out, '}');
 }

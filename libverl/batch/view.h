@@ -24,6 +24,9 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
 int vl_view_value(struct vl_buf *out, const struct vl_col *c, int64_t row, int *lossy,
                   struct vl_err *e) VL_MUST_CHECK;
 
+/* Copies valid JSON text without the white space between its parts. */
+void vl_view_compact(struct vl_buf *out, const char *s, size_t n);
+
 /* Appends {"rows", "batch_size", "hash", "columns": [{"name", "kind", "dtype", "shape", "bytes"}],
  * "meta_info"}: the batch may come from a header-only read. */
 void vl_view_schema(struct vl_buf *out, const struct vl_batch *b);
