@@ -27,6 +27,9 @@ struct vl_dp_write {
 int vl_dp_write(const struct vl_batch *b, const char *path, const struct vl_dp_write *opt,
                 struct vl_err *e) VL_MUST_CHECK;
 
+/* The same as an uncompressed safetensors file, which vl_dp_read takes as well. */
+int vl_dp_write_plain(const struct vl_batch *b, const char *path, struct vl_err *e) VL_MUST_CHECK;
+
 /* Several complete documents back to back, closed by an end frame with their count: for pipes, so
  * that the reader can start before the writer is done. A reader refuses a stream without its end. */
 struct vl_dp_stream {

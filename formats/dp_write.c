@@ -226,8 +226,10 @@ static void put_meta(struct vl_buf *t, const struct vl_batch *b)
     vl_buf_ch(t, '}');
 }
 
-static int layout_header(struct layout *l, const struct vl_batch *b, const char *hash, int stream,
-                         struct vl_err *e)
+enum form { FORM_FILE, FORM_STREAM, FORM_PLAIN };
+
+static int layout_header(struct layout *l, const struct vl_batch *b, const char *hash,
+                         enum form form, struct vl_err *e)
 {
     struct vl_st_meta m[8];
     struct vl_buf columns = { 0 }, meta = { 0 };
@@ -246,8 +248,9 @@ static int layout_header(struct layout *l, const struct vl_batch *b, const char 
     if (b->provenance)
         m[n++] = (struct vl_st_meta){ "provenance", b->provenance };
     m[n++] = (struct vl_st_meta){ "hash", (char *)hash };
-    m[n++] = (struct vl_st_meta){ "frames", frames };
-    if (stream)
+    if (form != FORM_PLAIN)
+        m[n++] = (struct vl_st_meta){ "frames", frames };
+    if (form == FORM_STREAM)
         m[n++] = (struct vl_st_meta){ "stream", "1" };
     if (vl_st_header_put(&l->header, l->st, l->n, m, n, e) == 0)
         l->piece[0] = (struct piece){ (const uint8_t *)l->header.s, l->header.n };
@@ -256,7 +259,7 @@ static int layout_header(struct layout *l, const struct vl_batch *b, const char 
     return e->code;
 }
 
-static int layout(struct layout *l, const struct vl_batch *b, int stream, struct vl_err *e)
+static int layout(struct layout *l, const struct vl_batch *b, enum form form, struct vl_err *e)
 {
     char hash[33];
 
@@ -265,7 +268,7 @@ static int layout(struct layout *l, const struct vl_batch *b, int stream, struct
     add_piece(l, NULL, 0);
     for (size_t i = 0; i < l->n; i++)
         cut(l, &l->t[i]);
-    return layout_header(l, b, hash, stream, e);
+    return layout_header(l, b, hash, form, e);
 }
 
 /* ---- frames ---- */
@@ -368,7 +371,7 @@ static int write_tail(size_t frames, XXH64_state_t *sum, uint8_t *table, struct 
     return 0;
 }
 
-static int write_document(const struct vl_batch *b, const struct vl_dp_write *opt, int stream,
+static int write_document(const struct vl_batch *b, const struct vl_dp_write *opt, enum form form,
                           struct vl_publish *out, struct vl_err *e)
 {
     int level = opt && opt->level ? opt->level : 1;
@@ -378,7 +381,7 @@ static int write_document(const struct vl_batch *b, const struct vl_dp_write *op
     int rc;
 
     XXH64_reset(sum, 0);
-    rc = layout(&l, b, stream, e);
+    rc = layout(&l, b, form, e);
     if (rc)
         vl_err_prefix(e, "%s", out->name);
     else
@@ -398,9 +401,28 @@ int vl_dp_write(const struct vl_batch *b, const char *path, const struct vl_dp_w
 
     if (vl_publish_open(&out, path, 1, e))
         return e->code;
-    if (write_document(b, opt, opt && opt->stream, &out, e)) {
+    if (write_document(b, opt, opt && opt->stream ? FORM_STREAM : FORM_FILE, &out, e)) {
         vl_publish_abort(&out);
         return e->code;
+    }
+    return vl_publish_commit(&out, e);
+}
+
+int vl_dp_write_plain(const struct vl_batch *b, const char *path, struct vl_err *e)
+{
+    struct vl_publish out;
+    struct layout l = { 0 };
+    int rc = vl_publish_open(&out, path, 1, e);
+
+    if (rc)
+        return rc;
+    rc = layout(&l, b, FORM_PLAIN, e);
+    for (size_t i = 0; i < l.npiece && !rc; i++)
+        rc = vl_publish_write(&out, l.piece[i].p, l.piece[i].len, e);
+    layout_free(&l);
+    if (rc) {
+        vl_publish_abort(&out);
+        return rc;
     }
     return vl_publish_commit(&out, e);
 }
@@ -427,7 +449,7 @@ int vl_dp_stream_open(struct vl_dp_stream *s, const char *path, const struct vl_
 
 int vl_dp_stream_put(struct vl_dp_stream *s, const struct vl_batch *b, struct vl_err *e)
 {
-    if (write_document(b, &s->opt, 1, s->out, e))
+    if (write_document(b, &s->opt, FORM_STREAM, s->out, e))
         return e->code;
     s->documents++;
     s->rows += (uint64_t)b->rows;
