@@ -252,6 +252,18 @@ int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **m
     return 0;
 }
 
+int vl_infer_finite(const char *name, const float *x, const int64_t *mask, int64_t B, int64_t R,
+                    struct vl_err *e)
+{
+    for (int64_t i = 0; i < B * R; i++)
+        if (mask[i] && !isfinite(x[i]))
+            return vl_fail(e, VL_E_DATA,
+                           "row %" PRId64 ", response position %" PRId64 ": %s is %g: the weights "
+                           "hold NaN or overflow",
+                           i / R, i % R, name, (double)x[i]);
+    return 0;
+}
+
 int vl_infer_add(struct vl_batch *b, const char *name, int64_t R, const float *data,
                  struct vl_err *e)
 {

@@ -60,6 +60,11 @@ int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const doubl
 int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **mask,
                   struct vl_err *e) VL_MUST_CHECK;
 
+/* VL_E_DATA naming row and position when a value under the mask is not finite: such numbers never
+ * reach a file. */
+int vl_infer_finite(const char *name, const float *x, const int64_t *mask, int64_t B, int64_t R,
+                    struct vl_err *e) VL_MUST_CHECK;
+
 /* Adds a (B, R) F32 column and takes the data in. */
 int vl_infer_add(struct vl_batch *b, const char *name, int64_t R, const float *data,
                  struct vl_err *e) VL_MUST_CHECK;

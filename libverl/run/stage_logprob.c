@@ -93,7 +93,8 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
-    if (vl_infer_mask(b, r, &mask, e) || vl_infer_add(b, name, r->R, logp, e))
+    if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, r->B, r->R, e) ||
+        vl_infer_add(b, name, r->R, logp, e))
         goto done;
     if (old && (vl_infer_add(b, "entropys", r->R, entropy, e) ||
                 say_gap(x, b, r->R, logp, mask, e) || entropy_metric(b, o, r->R, entropy, mask, e)))
