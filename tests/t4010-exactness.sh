@@ -2,7 +2,7 @@
 # Sampled ids and log-probs do not depend on what runs beside a row, on padding, cuts, threads or
 # instruction sets; and verl-logprob gives the rollout's log-probs again, bit for bit.
 . "$(dirname "$0")/lib.sh"
-. "$(dirname "$0")/prompts.sh"
+. "$REPO/tests/prompts.sh"
 
 # What must be equal: text that tells every float from its neighbours.
 essence() { verl-dump -k uid,sample,responses,response_mask,rollout_log_probs,finish_reason "$@"; }
