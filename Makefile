@@ -134,6 +134,7 @@ install: all ## install programs, scripts and man pages under prefix (DESTDIR ho
 	install $(BIN) scripts/verl-mpi $(DESTDIR)$(prefix)/bin
 	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
+	install -m 644 man/*.7 $(DESTDIR)$(prefix)/share/man/man7
 
 clean: ## remove build directories
 	rm -rf build build-*
