@@ -107,6 +107,7 @@ static struct vl_parsed *table(const struct vl_program *prog, struct vl_common *
     while (p->opt[p->nopt].type != VL_T_END)
         p->nopt++;
     p->given = vl_alloc(p->nopt * sizeof *p->given);
+    p->effective = vl_alloc(p->nopt * sizeof *p->effective);
     p->how = vl_alloc(p->nopt * sizeof *p->how);
     p->own_keys = vl_alloc((p->nopt + 1) * sizeof *p->own_keys);
     for (size_t i = 0; i < p->nopt; i++)
@@ -123,7 +124,8 @@ void vl_parsed_free(struct vl_parsed *p)
     for (size_t i = 0; i < p->nmemory; i++)
         free(p->memory[i]);
     for (size_t i = 0; i < p->nopt; i++)
-        free(p->how[i]);
+        free(p->how[i]), free(p->effective[i]);
+    free(p->effective);
     free(p->memory);
     free(p->how);
     free(p->given);
@@ -170,6 +172,8 @@ static int unknown_option(struct cli *a, const char *name)
     for (size_t i = 0; i < p->nopt + 3; i++) {
         const char *have = i < 3 ? always[i] : p->opt[i - 3].name;
         size_t d = have ? vl_edits(name, have) : 1000;
+        if (have && *name && !strncmp(name, have, strlen(name)))
+            d = 0; /* the beginning of it */
         if (d < least)
             least = d, best = have;
     }
@@ -489,6 +493,15 @@ int vl_parsed_given(const struct vl_parsed *p, const void *dst)
         if (p->opt[i].dst == dst && dst)
             return p->given[i];
     return 0;
+}
+
+void vl_parsed_effective(struct vl_parsed *p, const void *dst, const char *json)
+{
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].dst == dst && dst) {
+            free(p->effective[i]);
+            p->effective[i] = vl_strdup(json);
+        }
 }
 
 size_t vl_parsed_ignored(const struct vl_parsed *p, const char **named)

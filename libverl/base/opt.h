@@ -99,6 +99,9 @@ size_t vl_parsed_ignored(const struct vl_parsed *p, const char **named);
 /* How the user can give this option: "--temperature or actor_rollout_ref.rollout.temperature=". NULL
  * when `dst` is no option's variable; owned by p. */
 const char *vl_parsed_how(const struct vl_parsed *p, const void *dst);
+/* The stage took another value than the option's variable holds (meta_info's, see vl_stage_f64):
+ * provenance records this JSON text (copied) instead. */
+void vl_parsed_effective(struct vl_parsed *p, const void *dst, const char *json);
 /* (libverl/run/prov.c) JSON object text of the options that are flagged VL_F_PROV, full keys, effective values. */
 char *vl_parsed_provenance(const struct vl_parsed *p);
 /* Whether the user set this option (any way). `dst` is the option's variable. */

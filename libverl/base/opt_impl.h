@@ -11,6 +11,7 @@ struct vl_parsed {
     struct vl_opt *opt; /* the program's rows, then the common ones; ends with VL_T_END */
     size_t nopt, nown;
     int *given;
+    char **effective;      /* JSON texts of vl_parsed_effective, or NULL */
     char **how;            /* lazily made texts of vl_parsed_how */
     const char **own_keys; /* keys of opt, NULL-terminated */
     struct vl_names names;

@@ -34,6 +34,7 @@ int vl_stage_f64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
     if (!vl_parsed_given(x->parsed, opt)) {
         if (!there)
             return missing(x, key, opt, e);
+        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
         *out = have;
         return 0;
     }
@@ -57,6 +58,7 @@ int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
     if (!vl_parsed_given(x->parsed, opt)) {
         if (!there)
             return missing(x, key, opt, e);
+        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
         *out = have;
         return 0;
     }
@@ -75,7 +77,10 @@ int vl_stage_str(struct vl_ctx *x, const struct vl_batch *b, const char *key,
 
     if (!vl_parsed_given(x->parsed, opt)) {
         *out = have;
-        return have ? 0 : missing(x, key, opt, e);
+        if (!have)
+            return missing(x, key, opt, e);
+        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
+        return 0;
     }
     *out = vl_strdup(*opt);
     if (have && (!*opt || strcmp(have, *opt) != 0) && x->comm.rank == 0)

@@ -64,7 +64,10 @@ char *vl_parsed_provenance(const struct vl_parsed *p)
         slot = vl_opt_slot(o, name);
         vl_json_put_str(&b, slot, strlen(slot));
         vl_buf_ch(&b, ':');
-        put_value(&b, o);
+        if (p->effective[i])
+            vl_buf_str(&b, p->effective[i]);
+        else
+            put_value(&b, o);
     }
     vl_buf_ch(&b, '}');
     return vl_buf_detach(&b);

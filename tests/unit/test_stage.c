@@ -174,7 +174,7 @@ static void test_plain(void **state)
     assert_true(cell(&b, "token_level_scores", 2) == 5 && cell(&b, "values", 2) == 3);
     assert_string_equal(vl_meta_get(&b, "scored"), "1");
     assert_non_null(strstr(b.provenance, "\"verl-test\""));
-    assert_non_null(strstr(b.provenance, "\"actor_rollout_ref.rollout.temperature\":1"));
+    assert_non_null(strstr(b.provenance, "\"actor_rollout_ref.rollout.temperature\":0.5"));
     assert_non_null(strstr(b.provenance, "\"--note\":\"none\""));
     vl_batch_free(&b);
     /* through a pipe-like standard input and output the same bytes */
