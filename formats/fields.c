@@ -49,6 +49,7 @@ static const struct vl_field field[] = {
     TENSOR("token_level_scores", VL_F32, "R", VL_PAD_ZERO, "verl-reward", "responses", "rm_scores"),
     TENSOR("score", VL_F32, "", VL_PAD_ZERO, "verl-reward", "responses"),
     TENSOR("acc", VL_F32, "", VL_PAD_ZERO, "verl-reward", "responses"),
+    JSON("reward_error", "verl-reward", "responses"),
 
     TENSOR("old_log_probs", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("entropys", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),

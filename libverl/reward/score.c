@@ -31,6 +31,16 @@ void vl_score_fail(struct vl_score *s, const char *fmt, ...)
     s->why = vl_strdup(line);
 }
 
+void vl_score_add(struct vl_score *s, const char *members)
+{
+    size_t n = s->extra ? strlen(s->extra) : 0;
+    char *old = s->extra;
+
+    s->extra =
+        old ? vl_asprintf("%.*s,%s}", (int)(n - 1), old, members) : vl_asprintf("{%s}", members);
+    free(old);
+}
+
 /* A number, true or false at node i. 1 when it is one; "NaN" and the like count, so that the caller
  * can say what was wrong with them. */
 static int number_at(const struct vl_json *j, int64_t i, double *out)

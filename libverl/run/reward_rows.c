@@ -1,0 +1,230 @@
+/* reward_rows.c - rows as scorers see them. See reward_rows.h.
+ *
+ * Valid is what attention_mask says after the prompt, as in verl: tokens that a tool wrote are part
+ * of the text. Padding is never found by comparing ids. */
+#include "libverl/run/reward_rows.h"
+
+#include "formats/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct vl_col *json_col(const struct vl_batch *b, const char *name)
+{
+    const struct vl_col *c = vl_batch_col(b, name);
+
+    return c && c->kind == VL_COL_JSON ? c : NULL;
+}
+
+static int find_mask(struct vl_reward_rows *r, struct vl_err *e)
+{
+    int64_t wide[1] = { -1 };
+    const int64_t *m;
+
+    if (vl_batch_col(r->b, "attention_mask")) {
+        if (vl_batch_need(r->b, "attention_mask", VL_I64, 1, wide, &m, e))
+            return e->code;
+        if (wide[0] < r->R || (r->prompts && wide[0] != r->P + r->R))
+            return vl_fail(e, VL_E_DATA,
+                           "attention_mask has %" PRId64 " columns, prompts %" PRId64
+                           " and responses %" PRId64 ": it must have their sum",
+                           wide[0], r->P, r->R);
+        r->stride = wide[0];
+        r->valid = m + (wide[0] - r->R);
+        r->prompt_valid = r->prompts ? m : NULL;
+        return 0;
+    }
+    if (!vl_batch_col(r->b, "response_mask"))
+        return vl_fail(e, VL_E_DATA,
+                       "the batch has neither attention_mask nor response_mask, so the length of "
+                       "its responses is unknown: run verl-rollout or unite it with -i");
+    wide[0] = r->R;
+    r->stride = r->R;
+    return vl_batch_need(r->b, "response_mask", VL_I64, 1, wide, &r->valid, e);
+}
+
+int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, const char *source_key,
+                        struct vl_err *e)
+{
+    int64_t wide[1] = { -1 };
+
+    r->b = b;
+    if (b->rows == 0)
+        return vl_fail(e, VL_E_DATA, "the batch has no rows: there is nothing to score");
+    if (vl_batch_need(b, "responses", VL_I64, 1, wide, &r->responses, e))
+        return e->code;
+    r->R = wide[0];
+    wide[0] = -1;
+    if (vl_batch_col(b, "prompts")) {
+        if (vl_batch_need(b, "prompts", VL_I64, 1, wide, &r->prompts, e))
+            return e->code;
+        r->P = wide[0];
+    }
+    if (vl_batch_col(b, "sample") && vl_batch_need(b, "sample", VL_I64, 0, NULL, &r->sample, e))
+        return e->code;
+    r->uid = json_col(b, "uid");
+    r->source = json_col(b, source_key);
+    r->reward_model = json_col(b, "reward_model");
+    r->extra_info = json_col(b, "extra_info");
+    r->finish = json_col(b, "finish_reason");
+    r->raw_prompt = json_col(b, "raw_prompt");
+    return find_mask(r, e);
+}
+
+static int32_t small_id(int64_t id)
+{
+    return id < 0 || id > INT32_MAX ? -1 : (int32_t)id;
+}
+
+int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last)
+{
+    const int64_t *id = r->responses + i * r->R, *valid = r->valid + i * r->stride;
+    int64_t n = 0;
+
+    *last = -1;
+    for (int64_t t = 0; t < r->R; t++)
+        if (valid[t]) {
+            ids[n++] = small_id(id[t]);
+            *last = t;
+        }
+    return n;
+}
+
+void vl_reward_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out)
+{
+    int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids);
+    int64_t last, n = vl_reward_ids(r, i, ids, &last);
+
+    vl_tok_decode(r->tok, ids, (size_t)n, !r->keep_special, out);
+    free(ids);
+}
+
+/* The prompt's text with its special tokens: they are its structure. */
+static void prompt_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out)
+{
+    int32_t *ids = vl_alloc((size_t)r->P * sizeof *ids);
+    size_t n = 0;
+
+    for (int64_t t = 0; t < r->P; t++)
+        if (r->prompt_valid[i * r->stride + t])
+            ids[n++] = small_id(r->prompts[i * r->P + t]);
+    vl_tok_decode(r->tok, ids, n, 0, out);
+    free(ids);
+}
+
+static void put_json(struct vl_buf *out, const char *name, const struct vl_col *c, int64_t i)
+{
+    size_t n = 4;
+    const char *s = c ? vl_col_json(c, i, &n) : "null";
+
+    vl_buf_printf(out, ",\"%s\":", name);
+    for (size_t k = 0; k < n; k++) /* a JSON text may hold line feeds between its parts */
+        vl_buf_ch(out, s[k] == '\n' || s[k] == '\r' ? ' ' : s[k]);
+}
+
+void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struct vl_buf *out)
+{
+    int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids);
+    struct vl_buf text = { 0 }, truth = { 0 };
+    int64_t last, n = vl_reward_ids(r, i, ids, &last);
+
+    vl_buf_printf(out, "{\"id\":%" PRId64, id);
+    put_json(out, "uid", r->uid, i);
+    if (r->sample)
+        vl_buf_printf(out, ",\"sample\":%" PRId64, r->sample[i]);
+    put_json(out, "data_source", r->source, i);
+    vl_buf_str(out, ",\"solution_str\":");
+    vl_tok_decode(r->tok, ids, (size_t)n, !r->keep_special, &text);
+    vl_json_put_str(out, text.s ? text.s : "", text.n);
+    vl_buf_str(out, ",\"ground_truth\":");
+    if (vl_reward_truth(r, i, &truth, NULL))
+        vl_buf_add(out, truth.s, truth.n);
+    else
+        vl_buf_str(out, "null");
+    put_json(out, "extra_info", r->extra_info, i);
+    put_json(out, "finish_reason", r->finish, i);
+    if (r->prompt_valid) {
+        vl_buf_reset(&text);
+        prompt_text(r, i, &text);
+        vl_buf_str(out, ",\"prompt\":");
+        vl_json_put_str(out, text.s ? text.s : "", text.n);
+    }
+    if (r->raw_prompt)
+        put_json(out, "raw_prompt", r->raw_prompt, i);
+    vl_buf_str(out, ",\"ids\":[");
+    for (int64_t t = 0; t < n; t++)
+        vl_buf_printf(out, "%s%" PRId32, t ? "," : "", ids[t]);
+    vl_buf_ch(out, ']');
+    if (r->args)
+        vl_buf_printf(out, ",\"args\":%s", r->args);
+    vl_buf_str(out, "}\n");
+    vl_buf_free(&text);
+    vl_buf_free(&truth);
+    free(ids);
+}
+
+static int parse_row(const struct vl_col *c, int64_t i, struct vl_json *j)
+{
+    struct vl_err ignored = { 0 };
+    const char *s;
+    size_t n;
+
+    *j = (struct vl_json){ 0 };
+    if (!c)
+        return 0;
+    s = vl_col_json(c, i, &n);
+    return vl_json_parse(j, s, n, "row", &ignored) == 0;
+}
+
+void vl_reward_source(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out)
+{
+    struct vl_json j;
+
+    if (parse_row(r->source, i, &j))
+        vl_json_str(&j, 0, out);
+    vl_json_free(&j);
+}
+
+int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *json,
+                    struct vl_buf *text)
+{
+    struct vl_json j;
+    int64_t t = -1;
+    size_t from = json->n;
+
+    if (parse_row(r->reward_model, i, &j))
+        t = vl_json_get(&j, 0, "ground_truth");
+    if (t >= 0 && vl_json_is(&j, t, VL_JSON_NULL))
+        t = -1;
+    vl_json_raw(&j, t, json);
+    for (size_t k = from; k < json->n; k++)
+        if (json->s[k] == '\n' || json->s[k] == '\r')
+            json->s[k] = ' ';
+    if (text && !vl_json_str(&j, t, text))
+        vl_json_raw(&j, t, text);
+    vl_json_free(&j);
+    return t >= 0;
+}
+
+const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *buf, size_t size)
+{
+    size_t n = 0;
+    const char *uid = r->uid ? vl_col_json(r->uid, i, &n) : NULL;
+
+    if (uid && r->sample)
+        snprintf(buf, size, "row %" PRId64 " (uid %.*s, sample %" PRId64 ")", i,
+                 (int)(n < 60 ? n : 60), uid, r->sample[i]);
+    else
+        snprintf(buf, size, "row %" PRId64, i);
+    return buf;
+}
+
+int vl_reward_truncated(const struct vl_reward_rows *r, int64_t i)
+{
+    size_t n;
+    const char *s = r->finish ? vl_col_json(r->finish, i, &n) : NULL;
+
+    return s && n == 8 && !memcmp(s, "\"length\"", 8);
+}

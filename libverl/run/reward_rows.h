@@ -1,0 +1,45 @@
+/* reward_rows.h - the rows of a batch as a scorer sees them: response text, ids, ground truth. */
+#ifndef VL_REWARD_ROWS_H
+#define VL_REWARD_ROWS_H
+
+#include "libverl/batch/batch.h"
+#include "libverl/reward/rules.h"
+#include "libverl/text/tok.h"
+
+struct vl_reward_rows {
+    const struct vl_batch *b;
+    const struct vl_tok *tok;
+    int keep_special;
+    const char *args; /* JSON object text for outside commands, or NULL */
+    int64_t P, R;
+    const int64_t *prompts, *responses, *valid, *prompt_valid; /* valid: (rows, R) by `stride` */
+    int64_t stride;
+    const struct vl_col *uid, *source, *reward_model, *extra_info, *finish, *raw_prompt;
+    const int64_t *sample;
+};
+
+/* Looks the columns up: responses and attention_mask or response_mask are needed, the others are
+ * used where they are there. source_key names the data_source column. The batch and the tokenizer
+ * (set by the caller) are borrowed. */
+int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, const char *source_key,
+                        struct vl_err *e) VL_MUST_CHECK;
+
+/* Valid response ids of row i into ids (R entries); *last = position of the last one, -1 when there
+ * is none. Returns their number. */
+int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last);
+/* Appends the response's text: valid ids, without special tokens unless kept. */
+void vl_reward_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out);
+/* Appends the row's line for an outside scorer (verl-reward-protocol(7)), `id` as given. */
+void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struct vl_buf *out);
+/* Appends the row's data_source; "" when there is none or it is no string. */
+void vl_reward_source(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out);
+/* Appends the ground truth's JSON text and its text (a string's own, else the JSON text). 1 when
+ * reward_model has one. */
+int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *json,
+                    struct vl_buf *text);
+/* "row 3 (uid "0-17", sample 2)" for messages. */
+const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *buf, size_t size);
+/* Whether finish_reason is "length". */
+int vl_reward_truncated(const struct vl_reward_rows *r, int64_t i);
+
+#endif

@@ -1,0 +1,374 @@
+/* stage_reward.c - scoring the rows of a batch. See stage_reward.h.
+ *
+ * Every rank scores a range of rows and rank 0 makes the columns; which rows a rank has, and how
+ * many workers score them, changes nothing in the file. */
+#include "libverl/run/stage_reward.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/json.h"
+#include "libverl/reward/pool.h"
+#include "libverl/run/reward_columns.h"
+#include "libverl/run/reward_rows.h"
+
+struct work {
+    struct vl_ctx *x;
+    const struct vl_reward_opts *o;
+    struct vl_reward_rows rows;
+    struct vl_rule_args args;
+    char *args_line;      /* --args on one line, for lines to outside scorers */
+    int64_t first, count; /* this rank's rows */
+    struct vl_score *s;   /* count */
+    int64_t *asked;       /* pool row k is row asked[k] */
+    int64_t nasked, done;
+    int64_t failed; /* rows whose scorer failed */
+};
+
+static int has_scorer(const struct vl_reward_opts *o)
+{
+    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL);
+}
+
+/* --args for filters and commands: any object, made one line. */
+static int check_args(struct work *w, struct vl_err *e)
+{
+    struct vl_json j = { 0 };
+
+    if (!w->o->args)
+        return 0;
+    if (vl_json_parse(&j, w->o->args, strlen(w->o->args), "--args", e))
+        e->code = VL_E_USAGE;
+    else if (!vl_json_is(&j, 0, VL_JSON_OBJECT))
+        vl_fail(e, VL_E_USAGE, "--args is %.80s; give a JSON object such as {\"bonus\": 1}",
+                w->o->args);
+    vl_json_free(&j);
+    w->args_line = vl_strdup(w->o->args);
+    for (char *p = w->args_line; *p; p++)
+        if (*p == '\n' || *p == '\r')
+            *p = ' ';
+    return e->code;
+}
+
+/* What can be refused before anything is read. */
+static int check_options(struct work *w, struct vl_err *e)
+{
+    const struct vl_reward_opts *o = w->o;
+    const struct vl_rule *rule = o->scorer ? vl_rule_named(o->scorer) : NULL;
+
+    if (has_scorer(o) > 1)
+        return vl_fail(e, VL_E_USAGE, "--scorer, --jq and --command exclude each other: give one");
+    if (o->custom_path)
+        return vl_fail(e, VL_E_USAGE,
+                       "custom_reward_function.path=%s: Python functions are not loaded; wrap it "
+                       "in a program that reads and writes lines and give --command 'python3 "
+                       "wrapper.py' (verl-reward-protocol(7) has one of ten lines)",
+                       o->custom_path);
+    if (o->rm_enable)
+        return vl_fail(e, VL_E_USAGE,
+                       "reward_model.enable=true: reward models are not scored by this program; "
+                       "give their scores as the column rm_scores");
+    if (strcmp(o->manager, "naive") && strcmp(o->manager, "batch") && strcmp(o->manager, "dapo"))
+        return vl_fail(e, VL_E_USAGE,
+                       "reward_manager.name is %s; this program has naive, batch and dapo",
+                       o->manager);
+    if (o->overlong && (o->overlong_max <= 0 || o->overlong_len <= 0))
+        return vl_fail(e, VL_E_USAGE,
+                       "the overlong penalty needs reward_model.reward_kwargs.max_resp_len and "
+                       "overlong_buffer_cfg.len above 0");
+    if (o->filter || o->command)
+        return check_args(w, e);
+    return vl_rule_args_parse(&w->args, rule, o->args, e);
+}
+
+/* Every row must have a rule: said before the first one is scored. */
+static int check_sources(const struct work *w, struct vl_err *e)
+{
+    struct vl_buf source = { 0 }, known = { 0 };
+    char name[120];
+
+    for (int64_t i = 0; i < w->rows.b->rows && !w->o->scorer; i++) {
+        vl_buf_reset(&source);
+        vl_reward_source(&w->rows, i, &source);
+        if (vl_rule_for_source(source.n ? source.s : "", source.n))
+            continue;
+        vl_rule_sources(&known);
+        vl_fail(e, VL_E_DATA,
+                "%s: no scorer for %s '%.100s'; known are %.600s; or give --scorer, --jq or "
+                "--command",
+                vl_reward_row_name(&w->rows, i, name, sizeof name), w->o->source_key,
+                source.n ? source.s : "", known.s);
+        break;
+    }
+    vl_buf_free(&source);
+    vl_buf_free(&known);
+    return e->code;
+}
+
+/* One row by rule. 0, or 1 when it has no ground truth. */
+static int score_by_rule(const struct work *w, int64_t i, struct vl_score *out)
+{
+    struct vl_buf text = { 0 }, truth = { 0 }, json = { 0 }, source = { 0 };
+    struct vl_rule_in in = { .args = &w->args };
+    const struct vl_rule *rule;
+    int there = vl_reward_truth(&w->rows, i, &json, &truth);
+
+    vl_reward_text(&w->rows, i, &text);
+    vl_reward_source(&w->rows, i, &source);
+    rule = w->o->scorer ? vl_rule_named(w->o->scorer)
+                        : vl_rule_for_source(source.n ? source.s : "", source.n);
+    in.text = text.n ? text.s : "";
+    in.n = text.n;
+    in.truth = truth.n ? truth.s : "";
+    in.truth_n = truth.n;
+    in.truth_json = json.s;
+    in.truth_json_n = json.n;
+    if (there)
+        rule->score(&in, out);
+    vl_buf_free(&text);
+    vl_buf_free(&truth);
+    vl_buf_free(&json);
+    vl_buf_free(&source);
+    return !there;
+}
+
+static int score_by_rules(struct work *w, struct vl_err *e)
+{
+    int64_t bad = INT64_MAX;
+    char name[120];
+
+    if (check_sources(w, e))
+        return e->code;
+#pragma omp parallel for schedule(dynamic, 64) reduction(min : bad) num_threads(w->x->comm.threads)
+    for (int64_t k = 0; k < w->nasked; k++) {
+        int64_t i = w->asked[k];
+
+        if (score_by_rule(w, i, &w->s[i - w->first]) && i < bad)
+            bad = i;
+    }
+    if (bad < INT64_MAX)
+        return vl_fail(e, VL_E_DATA,
+                       "%s: reward_model has no ground_truth, which a rule compares with; use --jq "
+                       "or --command to score without one",
+                       vl_reward_row_name(&w->rows, bad, name, sizeof name));
+    return 0;
+}
+
+/* ---- by processes ---- */
+
+static void pool_line(void *arg, int64_t row, struct vl_buf *out)
+{
+    struct work *w = arg;
+
+    vl_reward_line(&w->rows, w->asked[row], row, out);
+}
+
+static int pool_answer(void *arg, int64_t row, const char *json, size_t n, const char *why)
+{
+    struct work *w = arg;
+    struct vl_score *s = &w->s[w->asked[row] - w->first];
+
+    if (json)
+        vl_score_parse(s, json, n);
+    else
+        vl_score_fail(s, "%s", why);
+    if (w->done < w->nasked)
+        vl_progress(&w->x->log, "rows", ++w->done, w->nasked, NULL);
+    return s->why && !strcmp(w->o->on_error, "fail");
+}
+
+static int score_by_processes(struct work *w, struct vl_err *e)
+{
+    const struct vl_reward_opts *o = w->o;
+    const struct vl_pool_io io = { w, pool_line, pool_answer };
+    struct vl_pool_opts p = { o->command, o->filter, o->args, (int)o->workers, o->timeout, 0 };
+    struct vl_pool_stats st;
+
+    if (!p.workers)
+        p.workers = w->x->comm.threads;
+    if (p.workers > w->nasked)
+        p.workers = w->nasked ? (int)w->nasked : 1;
+    p.memory = o->memory != VL_NULL_I64 ? o->memory : o->filter ? 1024 : 0;
+    p.memory *= 1024 * 1024;
+    if (vl_pool_run(&p, w->nasked, &io, &st, e))
+        return e->code;
+    if (st.crashed || st.timed_out || st.asked_again)
+        vl_warn(&w->x->log,
+                "scorer: %" PRId64 " crashes, %" PRId64 " time limits passed, %" PRId64
+                " rows asked again",
+                st.crashed, st.timed_out, st.asked_again);
+    return 0;
+}
+
+/* Applies --on-error to the rows without a score. */
+static int settle(struct work *w, struct vl_err *e)
+{
+    char name[120];
+
+    for (int64_t k = 0; k < w->nasked; k++) {
+        struct vl_score *s = &w->s[w->asked[k] - w->first];
+
+        if (!s->why)
+            continue;
+        vl_reward_row_name(&w->rows, w->asked[k], name, sizeof name);
+        if (!strcmp(w->o->on_error, "fail"))
+            return vl_fail(e, VL_E_DATA,
+                           "%s: %s (--on-error invalid marks such rows, --on-error value gives "
+                           "them --error-value)",
+                           name, s->why);
+        if (w->failed++ < 3)
+            vl_warn(&w->x->log, "%s: %s", name, s->why);
+        if (!strcmp(w->o->on_error, "value")) {
+            vl_score_free(s);
+            s->score = s->acc = w->o->error_value;
+        }
+    }
+    return 0;
+}
+
+/* dapo: min(-(length - (max - len)) / len * factor, 0) is added to the score in
+ * token_level_scores; the columns score and acc stay what the scorer said, as in verl. */
+static void penalize(struct work *w)
+{
+    const struct vl_reward_opts *o = w->o;
+    int32_t *ids = vl_alloc((size_t)w->rows.R * sizeof *ids);
+    struct vl_buf members = { 0 };
+    int64_t last;
+
+    for (int64_t k = 0; k < w->nasked && o->overlong; k++) {
+        struct vl_score *s = &w->s[w->asked[k] - w->first];
+        int64_t n = vl_reward_ids(&w->rows, w->asked[k], ids, &last);
+        double exceed = (double)(n - (o->overlong_max - o->overlong_len));
+        double penalty = fmin(-exceed / (double)o->overlong_len * o->overlong_factor, 0);
+
+        if (s->why)
+            continue;
+        s->extra_reward = penalty;
+        if (!o->overlong_log)
+            continue;
+        vl_buf_reset(&members);
+        vl_buf_str(&members, "\"overlong_reward\":");
+        vl_json_put_f64(&members, penalty);
+        vl_buf_printf(&members, ",\"overlong\":%s", penalty < 0 ? "true" : "false");
+        vl_score_add(s, members.s);
+    }
+    vl_buf_free(&members);
+    free(ids);
+}
+
+/* Rows with a valid token, of this rank's range; the others get their reason here. */
+static int choose_rows(struct work *w, struct vl_err *e)
+{
+    int64_t rows = w->rows.b->rows, *cost, *first, last;
+    int32_t *ids = vl_alloc((size_t)w->rows.R * sizeof *ids);
+    int size = w->x->comm.size;
+
+    cost = vl_alloc((size_t)rows * sizeof *cost);
+    first = vl_alloc((size_t)(size + 1) * sizeof *first);
+    for (int64_t i = 0; i < rows; i++)
+        cost[i] = vl_reward_ids(&w->rows, i, ids, &last);
+    vl_comm_cut(size, cost, rows, first);
+    w->first = first[w->x->comm.rank];
+    w->count = first[w->x->comm.rank + 1] - w->first;
+    if (!vl_try_alloc(&w->s, (size_t)w->count, sizeof *w->s, "scores", e) &&
+        !vl_try_alloc(&w->asked, (size_t)w->count, sizeof *w->asked, "scores", e))
+        for (int64_t i = w->first; i < w->first + w->count; i++) {
+            if (cost[i])
+                w->asked[w->nasked++] = i;
+            else
+                vl_score_fail(&w->s[i - w->first], "the response has no valid token");
+        }
+    free(cost);
+    free(first);
+    free(ids);
+    return e->code;
+}
+
+static int score_rows(struct work *w, struct vl_err *e)
+{
+    int by_process = w->o->filter || w->o->command;
+
+    if (choose_rows(w, e) || (by_process ? score_by_processes(w, e) : score_by_rules(w, e)) ||
+        settle(w, e))
+        return e->code;
+    penalize(w);
+    return 0;
+}
+
+/* -m, else the tokenizer the batch names, which must be the one it was made with. */
+static int open_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_tok **t,
+                          struct vl_err *e)
+{
+    char *path = vl_meta_str(b, "tokenizer_path"), *hash = vl_meta_str(b, "tokenizer_hash");
+    const char *from = x->common->model ? x->common->model : path;
+
+    if (!from)
+        vl_fail(e, VL_E_DATA,
+                "responses are ids and meta_info names no tokenizer: give -m DIR with a "
+                "tokenizer.json");
+    else if (vl_tok_open(t, from, e) || !hash || !strcmp(hash, vl_tok_hash(*t)))
+        ;
+    else if (x->common->model)
+        vl_warn(&x->log, "%s is not the tokenizer of this batch (hash %s, batch %s)", from,
+                vl_tok_hash(*t), hash);
+    else
+        vl_fail(e, VL_E_DATA,
+                "%s is not the tokenizer of this batch any more (hash %s, batch %s): give -m with "
+                "the right one",
+                from, vl_tok_hash(*t), hash);
+    free(path);
+    free(hash);
+    return e->code;
+}
+
+static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct vl_tok **t,
+                   struct vl_err *e)
+{
+    w->rows = (struct vl_reward_rows){ .keep_special = w->o->keep_special, .args = w->args_line };
+    if (!open_tokenizer(x, b, t, e))
+        (void)!vl_reward_rows_open(&w->rows, b, w->o->source_key, e);
+    w->rows.tok = *t;
+    return vl_comm_agree(&x->comm, e);
+}
+
+int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
+{
+    static const char *const replaced[] = { "token_level_scores", "score", "acc", "reward_error",
+                                            NULL };
+    struct work w = { .x = x, .o = opts };
+    struct vl_reward_result res = { 0 };
+    struct vl_tok *tok = NULL;
+    struct vl_batch b = { 0 };
+
+    if (check_options(&w, e) || vl_stage_read(x, &b, e))
+        goto done;
+    vl_reward_drop_old(&b);
+    vl_stage_replaces(x, &b, replaced);
+    if (!has_scorer(w.o) && vl_batch_col(&b, "rm_scores")) {
+        if (!x->comm.rank)
+            (void)!vl_reward_from_model(x, &b, &res, w.o->source_key, e);
+    } else {
+        if (prepare(x, &b, &w, &tok, e))
+            goto done;
+        (void)!score_rows(&w, e);
+        if (vl_comm_agree(&x->comm, e) ||
+            vl_reward_collect(x, &w.rows, w.s, w.count, w.failed, &res, e))
+            goto done;
+        if (!x->comm.rank)
+            (void)!vl_reward_store(x, &b, &w.rows, &res, e);
+    }
+    if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &b, res.adds, NULL, e))
+        vl_log_done(&x->log, b.rows, -1);
+done:
+    for (int64_t k = 0; k < w.count && w.s; k++)
+        vl_score_free(&w.s[k]);
+    free(w.s);
+    free(w.asked);
+    free(w.args_line);
+    vl_reward_result_free(&res);
+    vl_tok_free(tok);
+    vl_batch_free(&b);
+    return e->code;
+}

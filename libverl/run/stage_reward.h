@@ -1,0 +1,39 @@
+/* stage_reward.h - scores of responses: by rule, by a jq filter, by an outside command. */
+#ifndef VL_STAGE_REWARD_H
+#define VL_STAGE_REWARD_H
+
+#include "libverl/run/stage.h"
+
+struct vl_reward_opts {
+    const char *scorer;   /* a rule for all rows, or NULL: by data_source */
+    const char *filter;   /* --jq */
+    const char *command;  /* --command */
+    const char *args;     /* JSON object text or NULL */
+    int64_t workers;      /* 0: one per cpu of the rank */
+    double timeout;       /* seconds a row */
+    int64_t memory;       /* MB a worker; 0: none; VL_NULL_I64: 1024 for a filter, else none */
+    const char *on_error; /* fail, invalid, value */
+    double error_value;
+    int keep_special;
+    const char *source_key;  /* data.reward_fn_key */
+    const char *manager;     /* reward_manager.name */
+    const char *custom_path; /* custom_reward_function.path: refused, with the way to go */
+    int rm_enable;           /* reward_model.enable: refused */
+    int overlong;            /* dapo's penalty on long responses */
+    int64_t overlong_max, overlong_len;
+    double overlong_factor;
+    int overlong_log;
+};
+#define VL_REWARD_DEFAULTS                                                                         \
+    {                                                                                              \
+        .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
+        .manager = "naive", .overlong_max = VL_NULL_I64, .overlong_len = VL_NULL_I64,              \
+        .overlong_factor = 1                                                                       \
+    }
+
+/* Adds token_level_scores (the score at the last valid token), score, acc, reward_error (null, or
+ * why the row has no score: its score and acc are NaN then) and one JSON column per further member
+ * of what the scorers answer; metrics to meta_info. Rows are divided among ranks. */
+int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;
+
+#endif
