@@ -1,5 +1,7 @@
 /* engine.c - the engine's memory: parameters, gradients, moments, packed weights, activations.
  *
+ * For inference the matrices live in their packed form alone; the slab then holds the embedding and
+ * the vectors.
  * A tied embedding gets its gradient from two sides. They are kept apart until
  * vl_engine_finish_grads, since adding them micro-batch by micro-batch would make the sum's order,
  * and so its bits, depend on where the batch was cut. */
@@ -111,17 +113,114 @@ static int new_slabs(struct vl_engine *g, struct vl_err *e)
     size_t bytes = (size_t)g->count * sizeof(float);
     int tied = g->cfg.head == VL_HEAD_LM && g->head < 0;
 
-    if (be->alloc(be->ctx, (void **)&g->params, bytes, e))
-        return e->code;
-    if (!g->opt.train)
-        return 0;
-    if (be->alloc(be->ctx, (void **)&g->grads, bytes, e) ||
+    if (be->alloc(be->ctx, (void **)&g->params, bytes, e) ||
+        be->alloc(be->ctx, (void **)&g->grads, bytes, e) ||
         be->alloc(be->ctx, (void **)&g->exp_avg, bytes, e) ||
         be->alloc(be->ctx, (void **)&g->exp_avg_sq, bytes, e))
         return e->code;
     if (tied)
         return be->alloc(be->ctx, (void **)&g->dembed,
                          (size_t)(g->cfg.V * g->cfg.C) * sizeof(float), e);
+    return 0;
+}
+
+/* ---- inference: pack matrices one by one, then keep the rest ---- */
+
+static void pack_one(struct vl_engine *g, struct vl_weight *w, const float *slab, int64_t off,
+                     int64_t n, float *stage)
+{
+    g->be->upload(g->be->ctx, stage, slab + off, (size_t)n * sizeof(float));
+    g->be->weight_set(g->be->ctx, w, stage);
+}
+
+static int64_t largest_matrix(const struct vl_config *c)
+{
+    int64_t n = 2 * c->F > vl_qkv_width(c) ? 2 * c->F : vl_qkv_width(c);
+
+    if (c->head == VL_HEAD_LM && c->V > n)
+        n = c->V;
+    return n * c->C;
+}
+
+static int pack_all(struct vl_engine *g, const float *slab, struct vl_err *e)
+{
+    const struct vl_config *c = &g->cfg;
+    struct vl_backend *be = g->be;
+    float *stage = NULL;
+
+    if (be->alloc(be->ctx, (void **)&stage, (size_t)largest_matrix(c) * sizeof(float), e))
+        return e->code;
+    for (int64_t l = 0; l < c->L; l++) {
+        struct vl_layer *y = &g->layer[l];
+
+        pack_one(g, y->w_qkv, slab, y->qkv, vl_qkv_width(c) * c->C, stage);
+        pack_one(g, y->w_o, slab, y->o, c->C * c->H * c->D, stage);
+        pack_one(g, y->w_gate_up, slab, y->gate_up, 2 * c->F * c->C, stage);
+        pack_one(g, y->w_down, slab, y->down, c->C * c->F, stage);
+        y->qkv = y->o = y->gate_up = y->down = -1;
+    }
+    if (g->w_value)
+        pack_one(g, g->w_value, slab, g->value_head, c->C, stage);
+    else
+        pack_one(g, g->w_head, slab, g->head >= 0 ? g->head : g->embed, c->V * c->C, stage);
+    g->head = g->value_head = -1;
+    be->free(be->ctx, stage);
+    return 0;
+}
+
+/* Counts a tensor that stays, or once params are there, uploads it and moves its offset. */
+static void keep(struct vl_engine *g, const float *slab, int64_t *off, int64_t n)
+{
+    if (*off < 0)
+        return;
+    if (g->params) {
+        g->be->upload(g->be->ctx, g->params + g->count, slab + *off, (size_t)n * sizeof(float));
+        *off = g->count;
+    }
+    g->count += (n + 15) & ~(int64_t)15;
+}
+
+static void keep_all(struct vl_engine *g, const float *slab)
+{
+    const struct vl_config *c = &g->cfg;
+
+    g->count = 0;
+    keep(g, slab, &g->embed, c->V * c->C);
+    keep(g, slab, &g->norm, c->C);
+    keep(g, slab, &g->value_bias, 1);
+    for (int64_t l = 0; l < c->L; l++) {
+        struct vl_layer *y = &g->layer[l];
+
+        keep(g, slab, &y->attn_norm, c->C);
+        keep(g, slab, &y->qkv_bias, vl_qkv_width(c));
+        keep(g, slab, &y->q_norm, c->D);
+        keep(g, slab, &y->k_norm, c->D);
+        keep(g, slab, &y->o_bias, c->C);
+        keep(g, slab, &y->mlp_norm, c->C);
+        keep(g, slab, &y->gate_up_bias, 2 * c->F);
+        keep(g, slab, &y->down_bias, c->C);
+    }
+}
+
+static int load_inference(struct vl_engine *g, const float *slab, struct vl_err *e)
+{
+    struct vl_backend *be = g->be;
+
+    if (pack_all(g, slab, e))
+        return e->code;
+    keep_all(g, slab);
+    if (be->alloc(be->ctx, (void **)&g->params, (size_t)g->count * sizeof(float), e))
+        return e->code;
+    keep_all(g, slab);
+    return 0;
+}
+
+static int load_training(struct vl_engine *g, const float *slab, struct vl_err *e)
+{
+    if (new_slabs(g, e))
+        return e->code;
+    g->be->upload(g->be->ctx, g->params, slab, (size_t)g->count * sizeof(float));
+    vl_engine_repack(g);
     return 0;
 }
 
@@ -137,12 +236,11 @@ int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_ba
     g->count = m->count;
     if (!m->slab)
         vl_fail(e, VL_E_BUG, "engine: the model was opened without its weights");
-    if (e->code || find_params(g, m, e) || new_slabs(g, e) || new_weights(g, e)) {
+    if (e->code || find_params(g, m, e) || new_weights(g, e) ||
+        (o->train ? load_training(g, m->slab, e) : load_inference(g, m->slab, e))) {
         vl_engine_free(g);
         return e->code;
     }
-    be->upload(be->ctx, g->params, m->slab, (size_t)g->count * sizeof(float));
-    vl_engine_repack(g);
     *out = g;
     return 0;
 }
@@ -300,7 +398,15 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
             be->weight_bytes(be->ctx, c->C, c->H * c->D, o->compute, o->train) +
             be->weight_bytes(be->ctx, 2 * c->F, c->C, o->compute, o->train) +
             be->weight_bytes(be->ctx, c->C, c->F, o->compute, o->train);
-    total = layer * (size_t)c->L + (size_t)m.count * sizeof(float) * (o->train ? 4 : 1);
+    total = layer * (size_t)c->L;
+    if (o->train) {
+        total += (size_t)m.count * sizeof(float) * 4;
+    } else {
+        total += (size_t)(c->V * c->C + largest_matrix(c)) * sizeof(float);
+        for (int64_t i = 0; i < m.nparam; i++)
+            if (m.param[i].rows == 1)
+                total += (size_t)m.param[i].cols * sizeof(float);
+    }
     if (c->head == VL_HEAD_VALUE)
         total += be->weight_bytes(be->ctx, 1, c->C, VL_COMPUTE_F32, o->train);
     else

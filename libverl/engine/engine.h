@@ -31,7 +31,8 @@ struct vl_packed {
 size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
                        const struct vl_backend *be, int64_t N, int64_t M);
 
-/* Takes the parameters from m->slab (copied to the device; the caller may free m's slab). */
+/* Takes the parameters from m->slab (copied to the device; the caller may free m's slab). Without
+ * `train` matrices are kept in packed form alone, in about a third of the memory. */
 int vl_engine_new(struct vl_engine **g, const struct vl_model *m, struct vl_backend *be,
                   const struct vl_engine_opts *o, struct vl_err *e) VL_MUST_CHECK;
 void vl_engine_free(struct vl_engine *g);
@@ -47,7 +48,7 @@ int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *den
 int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /* (M, V) */,
                      struct vl_err *e) VL_MUST_CHECK;
 
-/* Slabs (dev, m->count floats each, offsets of m->param). */
+/* Training only: slabs (dev, m->count floats each, offsets of m->param). */
 float *vl_engine_params(struct vl_engine *g);
 float *vl_engine_grads(struct vl_engine *g); /* the embedding's input-side gradient is folded in by
                                                 vl_engine_finish_grads */
@@ -55,7 +56,7 @@ float *vl_engine_exp_avg(struct vl_engine *g);
 float *vl_engine_exp_avg_sq(struct vl_engine *g);
 void vl_engine_zero_grads(struct vl_engine *g);
 void vl_engine_finish_grads(struct vl_engine *g);
-/* Packs the weights again after the parameters changed. */
+/* Packs the weights again after the parameters changed (training). */
 void vl_engine_repack(struct vl_engine *g);
 
 #endif

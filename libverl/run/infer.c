@@ -69,7 +69,7 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, si
     size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
     char *dir = vl_strdup(f->model->dir);
 
-    vl_info(&x->log, "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once",
+    vl_info(&x->log, "%s: %.3g M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once",
             dir, (double)f->model->count * 1e-6, f->be->name, vl_compute_name(f->compute),
             (double)need * 1e-6, N);
     if (have != SIZE_MAX && (need + slab) * ranks > have)
