@@ -1,0 +1,146 @@
+#!/bin/sh
+# verl-update: the three roles learn, cuts and threads do not show, versions and columns are checked.
+. "$(dirname "$0")/lib.sh"
+. "$REPO/tests/toy.sh"
+
+toy_model m
+toy_batch b.dp 48 1
+verl-logprob -q -m m -i b.dp -o old.dp
+verl-logprob -q --as ref -m m -i old.dp -o ref.dp
+verl-value -q -m m -i b.dp -o val.dp
+actor='-m m -i ref.dp optim.lr=1e-3 ppo_mini_batch_size=20 ppo_epochs=2 entropy_coeff=0.01 use_kl_loss=true'
+critic='--role critic -m m -i val.dp critic.optim.lr=1e-3 ppo_mini_batch_size=20'
+sft='--role sft -m m -i b.dp optim.lr=3e-3 data.train_batch_size=16 trainer.total_epochs=3'
+
+ok 'the first ratio is exactly 1: no KL, no clipping, loss = - mean advantage' "
+    verl-update -q -s a1 -m m -i old.dp ppo_mini_batch_size=48 -o m.dp
+    [ \$(metric m.dp actor/ppo_kl) = 0 ] && [ \$(metric m.dp actor/pg_clipfrac) = 0 ]
+    verl-dump old.dp | jq -s '[.[] | .advantages[:(.response_mask | add)]] | flatten | add / length' >mean
+    verl-dump --schema m.dp | jq -e --slurpfile mean mean '(.meta_info.metrics[\"actor/pg_loss\"] + \$mean[0]) | fabs < 1e-6'"
+ok 'without old_log_probs the rollout log-probs of the same weights are taken: the same bits' "
+    verl-batch rename -q old_log_probs:rollout_log_probs -i old.dp |
+        verl-batch set-meta -q logprobs_mode full_vocabulary \
+        rollout_log_probs_weights \"\$(verl-dump --schema old.dp | jq -c .meta_info.old_log_probs_weights)\" -o ro.dp
+    verl-update -s a2 -m m -i ro.dp ppo_mini_batch_size=48 -o m.dp 2>err
+    grep -q 'rollout_log_probs are used' err
+    [ \$(hash_of a1) = \$(hash_of a2) ]
+    verl-batch set-meta -q logprobs_mode kept_set -i ro.dp -o ro2.dp
+    exits 65 verl-update -s a3 -m m -i ro2.dp -o m.dp 2>err
+    grep -q 'column old_log_probs is missing' err"
+for role in actor critic sft; do
+    eval "opts=\$$role"
+    ok "$role: new weights are bit-equal for every cut into micro-batches and thread count" "
+        verl-update -q -s $role.ref $opts -o $role.dp
+        n=0
+        for cut in '--micro-batch 1' '--micro-batch 7 --threads 2' '--micro-batch 48' \
+            '--recompute --micro-batch 5'; do
+            rm -rf s
+            verl-update -q -s s $opts \$cut -o x.dp
+            cmp s/current/params.safetensors $role.ref/current/params.safetensors
+            cmp s/current/exp_avg_sq.safetensors $role.ref/current/exp_avg_sq.safetensors
+            cmp x.dp $role.dp
+        done"
+done
+ok 'a token budget, and fp32, too' "
+    for c in bf16 fp32; do
+        rm -rf s t
+        verl-update -q -s s $sft --compute \$c -o x.dp
+        verl-update -q -s t $sft --compute \$c data.max_token_len_per_gpu=17 -o y.dp
+        [ \$(hash_of s) = \$(hash_of t) ]
+    done 2>err || { grep -q 'no instruction' err; }"
+ok 'sft learns the toy; the metrics say what was done' "
+    verl-update -q -s long --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16 \
+        trainer.total_training_steps=150 optim.lr_warmup_steps=10 -o x.dp
+    first=\$(metric sft.dp train/loss) last=\$(metric x.dp train/loss)
+    echo \"loss \$first, then \$last\"
+    awk -v a=\$first -v b=\$last 'BEGIN { exit !(b < 0.6 * a) }'
+    [ \$(metric x.dp train/optimizer_steps) = 150 ] && [ \$(metric x.dp train/rows) = 2400 ]
+    jq -e '.schedule_position == 150 and .total_steps == 150 and .optimizer_steps == 150' long/current/state.json"
+ok 'sft killed between two saves goes on from the last one to the same bits' "
+    line='verl-update -q -s part --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16
+        trainer.total_training_steps=20 trainer.save_freq=8'
+    kill_at state-linked \$line -o x.dp
+    [ \$(readlink part/current) = v000000 ]
+    kill_at state-linked \$line -o x.dp
+    jq -e '.progress.step == 8' part/current/state.json
+    \$line -o x.dp
+    verl-update -q -s whole --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16 \
+        trainer.total_training_steps=20 -o y.dp
+    [ \$(hash_of part) = \$(hash_of whole) ]
+    [ \$(metric x.dp train/loss) = \$(metric y.dp train/loss) ]"
+ok 'the actor raises the log-probs of good answers and lowers those of bad ones' "
+    verl-update -q -s act -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
+    verl-logprob -q -m act -i b.dp -o new.dp
+    verl-dump old.dp >o.json && verl-dump new.dp >n.json
+    paste -d '\n' o.json n.json | jq -s '[range(0; length; 2) as \$i | .[\$i] as \$o | .[\$i + 1] as \$n |
+        ((\$n.old_log_probs | add) - (\$o.old_log_probs | add)) * \$o.advantages[0]] | add' >gain
+    cat gain && jq -e '. > 0' gain"
+ok 'the critic comes closer to the returns' "
+    verl-update -q -s cr --role critic -m m -i val.dp critic.optim.lr=3e-3 ppo_mini_batch_size=16 \
+        ppo_epochs=10 critic.cliprange_value=100 -o x.dp
+    verl-update -q -s cr1 --role critic -m m -i val.dp ppo_mini_batch_size=48 -o y.dp
+    awk -v a=\$(metric y.dp critic/vf_loss) -v b=\$(metric x.dp critic/vf_loss) 'BEGIN { exit !(b < 0.9 * a) }'
+    exits 65 verl-update -s cr -i old.dp -o x.dp 2>err
+    grep -q 'holds a value head' err"
+ok 'the learning rate: one schedule step a call, warm-up from 0, cosine needs its length' "
+    exits 64 verl-update -s sch -m m -i old.dp optim.lr_scheduler_type=cosine -o x.dp 2>err
+    grep -q total_training_steps err
+    rm -rf sch
+    o='optim.lr=4e-4 optim.lr_scheduler_type=cosine optim.lr_warmup_steps=2 optim.total_training_steps=6 ppo_mini_batch_size=24'
+    for want in 0 0.0002 0.0004 0.00034142135623730950488; do
+        verl-logprob -q -m \$([ -d sch ] && echo sch || echo m) -i b.dp |
+            verl-batch set-meta -q tag \$want -o o.dp
+        verl-update -q -s sch -m m -i o.dp \$o -o x.dp
+        awk -v a=\$(metric x.dp actor/lr) -v b=\$want 'BEGIN { print a, b; d = a - b; exit !(d * d <= 1e-24 * b * b) }'
+    done"
+ok 'rows without a valid token change nothing; none at all is 65' "
+    verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .response_mask |= map(0) else . end' |
+        verl-batch from-json -q --like old.dp -i - -o masked.dp
+    verl-dump old.dp | jq -c 'select(.uid != \"0-3\")' |
+        verl-batch from-json -q --like old.dp -i - -o less.dp
+    verl-update -q -s ma -m m -i masked.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
+    verl-update -q -s le -m m -i less.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
+    [ \$(hash_of ma) = \$(hash_of le) ]
+    verl-dump old.dp | jq -c '.response_mask |= map(0)' | verl-batch from-json -q --like old.dp -i - -o none.dp
+    exits 65 verl-update -s no -m m -i none.dp -o x.dp 2>err
+    grep -q 'no row has a valid token' err"
+ok 'a gradient that is not finite: skipped, counted, the tensor named; nothing is published' "
+    verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .advantages |= map(. * 1e30) else . end' |
+        verl-batch from-json -q --like old.dp -i - -o inf.dp
+    big='loss_agg_mode=seq-mean-token-sum-norm loss_scale_factor=1e-9'
+    exits 65 verl-update -s inf -m m -i inf.dp optim.lr=1e-3 ppo_mini_batch_size=48 \$big --max-skips 1 -o x.dp 2>err
+    grep -q 'step 1 skipped: the gradient of .* is not finite' err
+    [ \$(readlink inf/current) = v000000 ]
+    verl-update -s inf -m m -i inf.dp optim.lr=1e-3 ppo_mini_batch_size=12 \$big -o x.dp 2>err
+    [ \$(metric x.dp actor/skipped_steps) = 1 ] && [ \$(metric x.dp actor/optimizer_steps) = 3 ]
+    jq -e '.skipped == 1 and .optimizer_steps == 3' inf/current/state.json"
+ok 'a batch with something wrong is 65 and says what' "
+    exits 65 verl-update -s w -m m -i b.dp -o x.dp 2>err
+    grep -q 'old_log_probs is missing' err
+    exits 65 verl-update -s w -m m -i old.dp use_kl_loss=true -o x.dp 2>err
+    grep -q ref_log_prob err
+    exits 65 verl-update -s w --role critic -m m -i old.dp -o x.dp 2>err
+    exits 65 verl-update -s w2 --role sft -m m -i b.dp data.train_batch_size=100 -o x.dp 2>err
+    grep -q 'data.train_batch_size is 100 but the batch has 48 rows' err
+    verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .advantages[0] = \"NaN\" else . end' |
+        verl-batch from-json -q --like old.dp -i - -o nan.dp
+    exits 65 verl-update -s w3 -m m -i nan.dp -o x.dp 2>err
+    grep -q 'row 3: advantages is' err
+    exits 64 verl-update -s w -m m -i old.dp policy_loss.loss_mode=best -o x.dp 2>err
+    exits 64 verl-update -m m -i old.dp -o x.dp 2>err
+    grep -q 'give -s DIR' err"
+ok 'every policy loss and aggregation runs and differs' "
+    rm -f hashes
+    for l in vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo; do
+        rm -rf s
+        verl-update -q -s s -m m -i old.dp policy_loss.loss_mode=\$l optim.lr=1e-2 ppo_mini_batch_size=24 ppo_epochs=3 -o x.dp
+        hash_of s >>hashes
+    done
+    for g in seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm; do
+        rm -rf s
+        verl-update -q -s s -m m -i old.dp loss_agg_mode=\$g optim.lr=1e-2 ppo_mini_batch_size=24 ppo_epochs=3 -o x.dp
+        hash_of s >>hashes
+    done
+    cat hashes
+    [ \$(sort -u hashes | wc -l) = 11 ]"
+done_testing

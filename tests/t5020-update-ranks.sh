@@ -1,0 +1,71 @@
+#!/bin/sh
+# verl-update over 1 to 4 ranks: gradients and weights within the bounds, equal metrics, any row count.
+. "$(dirname "$0")/lib.sh"
+. "$REPO/tests/toy.sh"
+need_mpi
+
+toy_model m
+toy_batch b.dp 21 1
+verl-logprob -q -m m -i b.dp -o old.dp
+verl-value -q -m m -i b.dp -o val.dp
+
+# exp_avg after one step from zero moments is (1 - beta1) times the gradient: as a model it can be
+# compared by verl-model. Prints max |a-b| over max |a|.
+as_model() {
+    rm -rf "$2" && mkdir "$2"
+    cp "$1/current/config.json" "$2/"
+    cp "$1/current/exp_avg.safetensors" "$2/model.safetensors"
+}
+relative() {
+    as_model "$1" ga
+    as_model "$2" gb
+    scale=$(verl-model info ga --json --tensors | jq '[.tensors[].max] | max')
+    gap=$(verl-model diff --json ga gb 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+    awk -v g="$gap" -v s="$scale" 'BEGIN { printf "%g\n", g / s }'
+}
+
+for role in actor critic; do
+    in=old.dp key=actor_rollout_ref.actor
+    [ $role = critic ] && in=val.dp key=critic
+    for n in 1 2 3 4; do
+        ok "$role, $n ranks: gradient within 1e-5, weights within 2 lr of one rank's" "
+            verl-mpi $n verl-update -q -s $role$n --role $role -m m -i $in $key.optim.lr=1e-3 \
+                ppo_mini_batch_size=21 --threads 1 -o $role$n.dp
+            g=\$(relative ${role}1 $role$n)
+            w=\$(verl-model diff --json ${role}1 $role$n 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+            echo \"gradient \$g, weights \$w\"
+            awk -v g=\$g -v w=\$w 'BEGIN { exit !(g <= 1e-5 && w <= 2e-3) }'"
+    done
+done
+ok 'the same number of ranks gives the same bits, whatever the micro-batches' "
+    for cut in '--micro-batch 1' '--micro-batch 9'; do
+        rm -rf s
+        verl-mpi 3 verl-update -q -s s -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=21 \$cut --threads 1 -o x.dp
+        [ \$(hash_of s) = \$(hash_of actor3) ]
+        cmp x.dp actor3.dp
+    done"
+ok 'more ranks than rows, several mini-batches, sft' "
+    verl-batch slice -q :2 -i old.dp -o two.dp
+    verl-mpi 4 verl-update -q -s few -m m -i two.dp optim.lr=1e-3 ppo_mini_batch_size=1 --threads 1 -o x.dp
+    [ \$(metric x.dp actor/optimizer_steps) = 2 ]
+    for n in 1 3; do
+        verl-mpi \$n verl-update -q -s sft\$n --role sft -m m -i b.dp optim.lr=1e-3 data.train_batch_size=7 \
+            trainer.total_epochs=1 --threads 1 -o sft\$n.dp
+    done
+    w=\$(verl-model diff --json sft1 sft3 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+    awk -v w=\$w 'BEGIN { exit !(w <= 2e-3) }'"
+ok 'rank 0 publishes once; the line again, on another number of ranks, has nothing to do' "
+    [ \$(ls -d actor3/v* | wc -l) = 2 ]
+    verl-mpi 2 verl-update -s actor3 -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=21 -o y.dp 2>err
+    grep -q 'nothing to do' err
+    cmp y.dp actor3.dp"
+ok 'an error of one step ends all ranks with one line and its status' "
+    exits 65 verl-mpi 3 verl-update -s actor3 -i old.dp optim.lr=1e-2 -o x.dp 2>err
+    [ \$(grep -c 'were made by other weights' err) = 1 ]
+    exits 66 verl-mpi 2 verl-update -s none -i old.dp -o x.dp 2>err"
+ok 'a gradient that is not finite on one rank: named with the rank' "
+    verl-dump old.dp | jq -c 'if .uid == \"0-20\" then .advantages |= map(. * 1e30) else . end' |
+        verl-batch from-json -q --like old.dp -i - -o inf.dp
+    exits 65 verl-mpi 2 verl-update -s inf -m m -i inf.dp ppo_mini_batch_size=21 loss_agg_mode=seq-mean-token-sum-norm loss_scale_factor=1e-9 --max-skips 1 --threads 1 -o x.dp 2>err
+    grep -q 'on rank 1 is not finite' err"
+done_testing
