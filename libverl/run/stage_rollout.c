@@ -482,6 +482,10 @@ static int check_options(struct rollout *r, struct vl_err *e)
                        o->from_json          ? "--from-json"
                        : r->x->common->delta ? "--delta"
                                              : "a launcher");
+    if (!o->validate && !o->from_json && (r->how.top_k > 0 || r->how.top_p < 1))
+        vl_info(&r->x->log,
+                "top-k or top-p: log-probs are over the full vocabulary, not over the ids "
+                "sampled from; ratios will not know of the cut");
     return 0;
 }
 
