@@ -1,0 +1,66 @@
+#!/bin/sh
+# The programs of verl-reward-protocol(7), run as they are printed there.
+. "$(dirname "$0")/lib.sh"
+page=$REPO/man/verl-reward-protocol.7
+
+# example NAME: the literal text after the comment `.\" example NAME`.
+example() {
+    awk -v want=".\\\\\" example $1" '
+        $0 == want { found = 1; next }
+        found && /^\.Bd/ { inside = 1; next }
+        inside && /^\.Ed/ { exit }
+        inside { gsub(/\\e/, "\\"); print }' "$page"
+}
+jq -n '([range(32;127)|[.]|implode]) as $c |
+  { version: "1.0", truncation: null, padding: null, normalizer: null, pre_tokenizer: null,
+    post_processor: null, decoder: {type: "Fuse"}, added_tokens: [],
+    model: { type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null,
+             end_of_word_suffix: null, fuse_unk: false, byte_fallback: false, merges: [],
+             vocab: (reduce range(0; $c|length) as $i ({}; .[$c[$i]] = $i)) } }' >tokenizer.json
+jq -nc 'range(12) | ("a \"b\" \\ #### \(. % 4)" | explode | map(. - 32)) as $r |
+    {uid: "0-\(.)", sample: 0, data_source: "openai/gsm8k", extra_info: {},
+     reward_model: {ground_truth: "\(. % 3)"}, prompts: [33], responses: $r,
+     attention_mask: ([1] + ($r | map(1)))}' | verl-batch from-json -q -o in.dp
+score() { verl-reward -q -m . -i in.dp "$@"; }
+verl-reward -q -m . -i in.dp -o want.dp
+see() { verl-dump -q --no-text "$1" | jq -c '[.score, .acc]'; }
+see want.dp >want
+ok 'the rule itself scores some and not others' '
+    [ "$(sort -u want | wc -l)" = 2 ]'
+
+ok 'filter' 'score --jq "$(example filter)" -o o.dp; see o.dp | cmp - want'
+ok 'jq as a command' '
+    example score.jq.sh >score.jq.sh
+    score --command "sh score.jq.sh" -o o.dp
+    see o.dp | cmp - want'
+ok 'shell' '
+    example score.sh >score.sh
+    score --command "sh score.sh" -o o.dp
+    see o.dp | cmp - want'
+ok 'C' '
+    example score.c >score.c
+    ${CC:-cc} -Wall -Werror -o score score.c
+    score --command ./score -o o.dp
+    see o.dp | cmp - want'
+if command -v python3 >/dev/null; then
+    ok 'Python' '
+        example score.py >score.py
+        score --command "python3 score.py" -o o.dp
+        see o.dp | cmp - want'
+    ok 'the file of a verl user' '
+        example wrap.py >wrap.py
+        cat >mine.py <<"EOF"
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    print("a message")
+    right = solution_str.split("#### ")[-1] == ground_truth
+    return {"score": float(right), "acc": right, "seen": data_source}
+EOF
+        score --command "python3 wrap.py mine.py" -o o.dp 2>err
+        see o.dp | cmp - want
+        grep -q "a message" err
+        [ "$(verl-dump -q --no-text o.dp | jq -r .seen | sort -u)" = openai/gsm8k ]'
+else
+    skip 'Python: not installed'
+    skip 'the file of a verl user: no python3'
+fi
+done_testing
