@@ -284,6 +284,37 @@ static int circle(struct ref *r, const char *source, const char *full)
                    full);
 }
 
+/* An open key's map together with what was set below it (full.name=value); NULL when neither is. */
+static int members(struct ref *r, const char *full, struct vl_conf_entry *map, struct vl_yaml **out,
+                   const char **source)
+{
+    size_t len = strlen(full);
+    int rc = 0;
+
+    if (map) {
+        map->used = 1;
+        if (source)
+            *source = map->source;
+        rc = expand(r, full, map->source, map->value, out);
+    }
+    for (size_t i = 0; i < r->c->n && !rc; i++) {
+        struct vl_conf_entry *e = &r->c->e[i];
+        struct vl_yaml *v;
+
+        if (strncmp(e->key, full, len) != 0 || e->key[len] != '.')
+            continue;
+        e->used = 1;
+        if (source)
+            *source = e->source;
+        if (!*out)
+            *out = vl_yaml_new(VL_YAML_MAP);
+        rc = expand(r, e->key, e->source, e->value, &v);
+        if (!rc)
+            vl_yaml_member(*out, e->key + len + 1, v);
+    }
+    return rc;
+}
+
 /* Value of a full key with its fallbacks; NULL when nothing is set. */
 static int lookup(struct ref *r, const char *full, struct vl_yaml **out, const char **source)
 {
@@ -294,9 +325,13 @@ static int lookup(struct ref *r, const char *full, struct vl_yaml **out, const c
     *out = NULL;
     for (int i = 0; key && i < CHAIN_MAX && !have; i++) {
         have = vl_conf_get(r->c, key);
+        if (have && i && vl_yaml_null(have->value))
+            have = NULL; /* a null elsewhere is no value to fall back on */
         if (!have)
             key = r->d->fallback(r->d->user, key);
     }
+    if (vl_key_open(full) && (!have || have->value->kind == VL_YAML_MAP))
+        return members(r, full, have, out, source);
     if (!have)
         return 0;
     have->used = 1;

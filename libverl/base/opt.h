@@ -28,6 +28,7 @@ enum {
     VL_F_PROV = 1,     /* its value can change output bytes: recorded in provenance */
     VL_F_NULLABLE = 2, /* accepts null */
     VL_F_REQUIRED = 4, /* must be given */
+    VL_F_JSON = 8,     /* a string that is JSON text: a YAML map or list is turned into it */
 };
 
 struct vl_opt {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int ranged(const struct vl_opt *o)
 {
@@ -250,6 +251,80 @@ static int to_null(const struct vl_opt *o)
     return 0;
 }
 
+static void json_string(struct vl_buf *b, const char *s)
+{
+    vl_buf_ch(b, '"');
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            vl_buf_printf(b, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            vl_buf_printf(b, "\\u%04x", (unsigned)*s);
+        else
+            vl_buf_ch(b, *s);
+    }
+    vl_buf_ch(b, '"');
+}
+
+/* Whether a plain scalar is a number as JSON writes it. */
+static int json_number(const char *s)
+{
+    const char *p = s + (*s == '-');
+    size_t n = strspn(p, "0123456789");
+
+    if (!n || (*p == '0' && n > 1))
+        return 0;
+    p += n;
+    if (*p == '.') {
+        n = strspn(++p, "0123456789");
+        if (!n)
+            return 0;
+        p += n;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p += 1 + (p[1] == '-' || p[1] == '+');
+        n = strspn(p, "0123456789");
+        if (!n)
+            return 0;
+        p += n;
+    }
+    return !*p;
+}
+
+/* The parser bounds the depth. */
+static void yaml_to_json(struct vl_buf *b, const struct vl_yaml *v)
+{
+    if (v->kind != VL_YAML_SCALAR) {
+        vl_buf_ch(b, v->kind == VL_YAML_MAP ? '{' : '[');
+        for (size_t i = 0; i < v->n; i++) {
+            vl_buf_str(b, i ? ", " : "");
+            if (v->kind == VL_YAML_MAP) {
+                json_string(b, v->key[i]);
+                vl_buf_str(b, ": ");
+            }
+            yaml_to_json(b, v->item[i]);
+        }
+        vl_buf_ch(b, v->kind == VL_YAML_MAP ? '}' : ']');
+    } else if (vl_yaml_null(v)) {
+        vl_buf_str(b, "null");
+    } else if (!v->quoted && (!strcasecmp(v->text, "true") || !strcasecmp(v->text, "false"))) {
+        vl_buf_str(b, (v->text[0] | 0x20) == 't' ? "true" : "false");
+    } else if (!v->quoted && json_number(v->text)) {
+        vl_buf_str(b, v->text);
+    } else {
+        json_string(b, v->text);
+    }
+}
+
+static int to_json(struct vl_parsed *p, const struct vl_opt *o, const struct vl_yaml *v)
+{
+    struct vl_buf b = { 0 };
+
+    yaml_to_json(&b, v);
+    *(const char **)o->dst = keep(p, b.s);
+    vl_buf_free(&b);
+    return 0;
+}
+
 int vl_opt_convert(struct vl_parsed *p, const struct vl_opt *o, const struct vl_yaml *v,
                    const char *where, struct vl_err *e)
 {
@@ -257,6 +332,8 @@ int vl_opt_convert(struct vl_parsed *p, const struct vl_opt *o, const struct vl_
         return to_null(o);
     if (o->type == VL_T_LIST && v->kind != VL_YAML_MAP && !vl_yaml_null(v))
         return to_list(p, o, v, where, e);
+    if ((o->flags & VL_F_JSON) && v->kind != VL_YAML_SCALAR)
+        return to_json(p, o, v);
     if (v->kind != VL_YAML_SCALAR || vl_yaml_null(v))
         return wrong(o, v, where, "", e);
     switch (o->type) {

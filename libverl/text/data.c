@@ -1,0 +1,390 @@
+/* data.c - which rows a batch has, and the stage around it. See data.h.
+ *
+ * Training: each epoch is a permutation of the rows by (seed, epoch), cut into batches; what is left
+ * at its end is dropped (--remainder drop) and comes back in the next epoch's own permutation. */
+#include "libverl/text/data_impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libverl/base/fs.h"
+#include "libverl/base/philox.h"
+
+#define SAMPLE_EPOCH UINT32_MAX /* the permutation that max_samples draws from */
+
+static const char *const adds[] = { "prompts",      "input_ids",  "attention_mask", "position_ids",
+                                    "uid",          "sample",     "raw_prompt",     "data_source",
+                                    "reward_model", "extra_info", "index",          NULL };
+
+struct data {
+    struct vl_ctx *x;
+    const struct vl_data_opts *o;
+    struct vl_lines lines;
+    struct vl_row_work work;
+    struct vl_row *row; /* candidates, in file order */
+    int64_t nrow;
+    struct vl_row **pick; /* the batch */
+    int64_t npick;
+    struct vl_data_meta m;
+    struct vl_err first_bad;
+};
+
+/* ---- options ---- */
+
+static int training(const struct vl_data_opts *o)
+{
+    return !o->all && !o->validate && (o->step != VL_NULL_I64 || o->batch != VL_NULL_I64);
+}
+
+static int check_options(const struct vl_data_opts *o, struct vl_err *e)
+{
+    if (training(o) && o->batch_size == VL_NULL_I64)
+        return vl_fail(e, VL_E_USAGE,
+                       "--step and --batch need the number of rows of a batch: --batch-size 64 "
+                       "(data.train_batch_size)");
+    if (o->batch != VL_NULL_I64 && !training(o) && !(o->validate && o->val_batch != VL_NULL_I64))
+        return vl_fail(e, VL_E_USAGE,
+                       "--batch has no effect with --all, nor with --validate unless "
+                       "data.val_batch_size is set");
+    if (o->system && o->tmpl && strcmp(o->tmpl, "none") == 0)
+        return vl_fail(e, VL_E_USAGE, "--system has no effect with --template none");
+    if (o->chat && o->tmpl && strcmp(o->tmpl, "none") == 0)
+        return vl_fail(e, VL_E_USAGE, "--chat has no effect with --template none");
+    if (o->filter_overlong && o->max_prompt == VL_NULL_I64)
+        return vl_fail(e, VL_E_USAGE,
+                       "data.filter_overlong_prompts has no effect without data.max_prompt_length");
+    return 0;
+}
+
+/* The context a model directory states, against the two limits. */
+static int check_context(const struct vl_data_opts *o, const char *model, struct vl_err *e)
+{
+    char *path = vl_asprintf("%s/config.json", model);
+    struct vl_buf text = { 0 };
+    struct vl_json j = { 0 };
+    int64_t context;
+
+    if (o->max_prompt != VL_NULL_I64 && o->max_response != VL_NULL_I64 &&
+        vl_fs_exists(path, NULL) && vl_fs_read(path, (size_t)16 << 20, &text, e) == 0 &&
+        vl_json_parse(&j, text.s, text.n, path, e) == 0 &&
+        vl_json_i64(&j, vl_json_get(&j, 0, "max_position_embeddings"), &context) &&
+        o->max_prompt + o->max_response > context)
+        vl_fail(e, VL_E_USAGE,
+                "data.max_prompt_length=%" PRId64 " + data.max_response_length=%" PRId64
+                " pass the model's context of %" PRId64 " (%s)",
+                o->max_prompt, o->max_response, context, path);
+    vl_json_free(&j);
+    vl_buf_free(&text);
+    free(path);
+    return e->code;
+}
+
+static int find_files(struct data *d, struct vl_strs *files, struct vl_err *e)
+{
+    struct vl_common *c = d->x->common;
+
+    if (c->operands.n)
+        *files = c->operands;
+    else
+        *files = d->o->validate ? d->o->val_files : d->o->train_files;
+    if (!files->n)
+        return vl_fail(e, VL_E_USAGE,
+                       "no rows: name JSON lines files (- is standard input), or set data.%s_files",
+                       d->o->validate ? "val" : "train");
+    return 0;
+}
+
+static const char *find_model(const struct data *d, struct vl_err *e)
+{
+    const char *m = d->x->common->model;
+
+    if (!m)
+        m = d->o->tokenizer_path;
+    if (!m)
+        m = d->o->model_path;
+    if (!m)
+        vl_fail(e, VL_E_USAGE,
+                "no tokenizer: give a model directory with -m DIR (or data.tokenizer=, "
+                "actor_rollout_ref.model.path=)");
+    return m;
+}
+
+/* ---- rows ---- */
+
+/* A batch may only be wanted much later: a broken line anywhere is said now. */
+static int check_lines(struct data *d, struct vl_err *e)
+{
+    for (int64_t i = 0; i < d->lines.n; i++) {
+        const struct vl_line *l = &d->lines.line[i];
+        struct vl_json j = { 0 };
+        struct vl_buf name = { 0 };
+
+        vl_buf_printf(&name, "%s:%" PRId64, d->lines.path[l->file], l->number);
+        (void)!vl_json_parse(&j, l->s, l->n, name.s, e);
+        vl_json_free(&j);
+        vl_buf_free(&name);
+        if (e->code)
+            return e->code;
+    }
+    return 0;
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const struct vl_row *x = a, *y = b;
+
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* All rows, or max_samples of them: the first, or with shuffling a draw by the seed. */
+static void find_candidates(struct data *d)
+{
+    const struct vl_data_opts *o = d->o;
+    int64_t max = o->validate ? o->val_max : o->train_max, n = d->lines.n;
+    int shuffle = o->validate ? o->val_shuffle : o->shuffle;
+    int64_t *perm = NULL;
+
+    d->nrow = max > 0 && max < n ? max : n;
+    d->row = vl_alloc((size_t)d->nrow * sizeof *d->row);
+    if (d->nrow < n && shuffle) {
+        perm = vl_alloc((size_t)n * sizeof *perm);
+        vl_shuffle(perm, n, (uint64_t)d->m.seed, SAMPLE_EPOCH);
+    }
+    for (int64_t i = 0; i < d->nrow; i++)
+        d->row[i].index = perm ? perm[i] : i;
+    if (perm)
+        qsort(d->row, (size_t)d->nrow, sizeof *d->row, by_index);
+    free(perm);
+    d->m.rows_seen = d->nrow;
+}
+
+/* Makes one row; a row that is not kept is counted, or fails the stage. */
+static int make_row(struct data *d, struct vl_row *r, struct vl_err *e)
+{
+    struct vl_err why = { 0 };
+
+    switch (vl_row_make(&d->work, r, &why)) {
+    case VL_ROW_KEPT:
+        return 0;
+    case VL_ROW_OVERLONG:
+        d->m.overlong++;
+        break;
+    case VL_ROW_BAD:
+        if (!d->o->skip_bad) {
+            *e = why;
+            return e->code;
+        }
+        if (!d->m.bad++)
+            d->first_bad = why;
+        break;
+    }
+    vl_row_free(r);
+    return 0;
+}
+
+/* Whether rows may fall away: then all must be looked at before any batch is cut. */
+static int may_drop(const struct vl_data_opts *o)
+{
+    return o->skip_bad || o->filter_overlong || strcmp(o->truncation, "filter") == 0;
+}
+
+static int keep_good(struct data *d, struct vl_err *e)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < d->nrow; i++) {
+        if (make_row(d, &d->row[i], e))
+            return e->code;
+        vl_progress(&d->x->log, "rows checked", i + 1, d->nrow, NULL);
+        if (!d->row[i].done)
+            continue;
+        if (kept != i) {
+            d->row[kept] = d->row[i];
+            d->row[i] = (struct vl_row){ 0 };
+        }
+        kept++;
+    }
+    d->nrow = kept;
+    return 0;
+}
+
+/* ---- the batch ---- */
+
+/* Rows at..at + n of the order of this epoch. */
+static void take(struct data *d, int64_t at, int64_t n, int shuffle)
+{
+    int64_t *perm = vl_alloc((size_t)(d->nrow ? d->nrow : 1) * sizeof *perm);
+
+    if (shuffle)
+        vl_shuffle(perm, d->nrow, (uint64_t)d->m.seed, (uint32_t)d->m.epoch);
+    d->npick = n;
+    d->pick = vl_alloc((size_t)n * sizeof *d->pick);
+    for (int64_t i = 0; i < n; i++)
+        d->pick[i] = &d->row[shuffle ? perm[at + i] : at + i];
+    free(perm);
+}
+
+static int pick_training(struct data *d, struct vl_err *e)
+{
+    const struct vl_data_opts *o = d->o;
+    int64_t B = o->batch_size, per = d->nrow / B, left = d->nrow % B, at;
+
+    if (strcmp(o->rest, "keep") == 0 && left)
+        per++, left = 0;
+    if (!per)
+        return vl_fail(e, VL_E_DATA,
+                       "%" PRId64 " rows do not fill one batch of data.train_batch_size=%" PRId64
+                       ": use at most %" PRId64 ", or --remainder keep",
+                       d->nrow, B, d->nrow);
+    d->m.batch = o->batch != VL_NULL_I64 ? o->batch : o->step - 1;
+    d->m.step = o->step != VL_NULL_I64 ? o->step : d->m.batch + 1;
+    d->m.epoch = d->m.batch / per;
+    d->m.left_over = left;
+    at = d->m.batch % per * B;
+    take(d, at, B < d->nrow - at ? B : d->nrow - at, o->shuffle);
+    return 0;
+}
+
+static int pick_all(struct data *d, struct vl_err *e)
+{
+    const struct vl_data_opts *o = d->o;
+    int64_t at = 0, n = d->nrow;
+
+    d->m.step = o->step != VL_NULL_I64 ? o->step : 0;
+    if (o->validate && o->val_batch != VL_NULL_I64 && o->batch != VL_NULL_I64) {
+        d->m.batch = o->batch;
+        at = o->batch * o->val_batch;
+        n = n - at < o->val_batch ? n - at : o->val_batch;
+        if (n <= 0)
+            return vl_fail(e, VL_E_USAGE,
+                           "--batch %" PRId64 " is past the end: %" PRId64 " rows are %" PRId64
+                           " batches of data.val_batch_size=%" PRId64,
+                           o->batch, d->nrow, (d->nrow + o->val_batch - 1) / o->val_batch,
+                           o->val_batch);
+    }
+    if (!n)
+        return vl_fail(e, VL_E_DATA,
+                       "no rows are left (%" PRId64 " read, %" PRId64 " filtered, %" PRId64 " bad)",
+                       d->lines.n, d->m.overlong, d->m.bad);
+    take(d, at, n, o->validate && o->val_shuffle);
+    return 0;
+}
+
+static int make_picked(struct data *d, struct vl_err *e)
+{
+    for (int64_t i = 0; i < d->npick; i++) {
+        if (!d->pick[i]->done && make_row(d, d->pick[i], e))
+            return e->code;
+        d->m.truncated += d->pick[i]->truncated;
+        vl_progress(&d->x->log, "rows", i + 1, d->npick, NULL);
+    }
+    return 0;
+}
+
+/* ---- the report ---- */
+
+static void report_rows(struct data *d)
+{
+    struct vl_log *log = &d->x->log;
+    const struct vl_data_opts *o = d->o;
+
+    if (d->m.bad)
+        vl_warn(log, "%" PRId64 " bad rows skipped, the first: %s", d->m.bad, d->first_bad.msg);
+    if (d->m.overlong)
+        vl_info(log, "%" PRId64 " of %" PRId64 " rows filtered: prompt%s over the limit",
+                d->m.overlong, d->m.rows_seen, o->sft ? " or response" : "");
+    if (d->m.truncated)
+        vl_info(log, "%" PRId64 " rows truncated (%s)", d->m.truncated, o->truncation);
+    if (training(o))
+        vl_info(log,
+                "step %" PRId64 ": epoch %" PRId64 ", batch %" PRId64 " of %" PRId64
+                " rows; %" PRId64 " rows of an epoch are left over",
+                d->m.step, d->m.epoch, d->m.batch, d->npick, d->m.left_over);
+    if (d->work.jq && vl_jq_inexact(d->work.jq))
+        vl_info(log, "%" PRId64 " numbers that jq would change went through --map as strings",
+                vl_jq_inexact(d->work.jq));
+}
+
+static void report(struct data *d)
+{
+    struct vl_log *log = &d->x->log;
+    int64_t special = 0, rows = 0, tokens = 0;
+
+    report_rows(d);
+    for (int64_t i = 0; i < d->npick; i++) {
+        special += d->pick[i]->special;
+        rows += d->pick[i]->special > 0;
+        tokens += (int64_t)(d->pick[i]->prompt.n + d->pick[i]->response.n);
+    }
+    if (special)
+        vl_warn(log, "the content of %" PRId64 " rows spells %" PRId64 " special tokens; %s", rows,
+                special,
+                d->o->plain_special ? "they are ordinary text (--plain-special)"
+                                    : "they become those tokens (--plain-special: ordinary text)");
+    if (d->work.double_bos)
+        vl_warn(log,
+                "%" PRId64 " rows begin with more than one begin token: the template and the "
+                "content both have it",
+                d->work.double_bos);
+    if (d->work.no_bos)
+        vl_info(log,
+                "%" PRId64 " rows have no begin token: the tokenizer would add one, the chat "
+                "template does not",
+                d->work.no_bos);
+    vl_log_done(log, d->npick, tokens);
+}
+
+/* ---- the stage ---- */
+
+static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
+{
+    const struct vl_data_opts *o = d->o;
+    struct vl_strs files;
+    const char *model = find_model(d, e);
+    char *real;
+
+    if (!model || check_options(o, e) || check_context(o, model, e) || find_files(d, &files, e) ||
+        vl_lines_read(&d->lines, &files, e))
+        return e->code;
+    if (!d->lines.n)
+        return vl_fail(e, VL_E_DATA, "%s: no rows", d->lines.path[0]);
+    d->x->log.bytes_in += (int64_t)d->lines.bytes;
+    d->m.seed = o->data_seed != VL_NULL_I64 ? o->data_seed : d->x->common->seed;
+    d->work.x = d->x, d->work.o = o, d->work.lines = &d->lines;
+    if ((!o->skip_bad && check_lines(d, e)) || vl_row_work_open(&d->work, model, e))
+        return e->code;
+    if (o->sft && o->eos && vl_tok_eos(d->work.tok) < 0)
+        return vl_fail(e, VL_E_DATA,
+                       "%s names no end token (eos_token in tokenizer_config.json): "
+                       "nothing ends a response; --no-eos leaves it out",
+                       model);
+    find_candidates(d);
+    if ((may_drop(o) && keep_good(d, e)) || (training(o) ? pick_training(d, e) : pick_all(d, e)) ||
+        make_picked(d, e) || vl_data_columns(b, &d->work, d->pick, d->npick, &d->m, e))
+        return e->code;
+    real = realpath(model, NULL);
+    vl_meta_set_str(b, "tokenizer_path", real ? real : model);
+    free(real);
+    return 0;
+}
+
+int vl_stage_data(struct vl_ctx *x, const void *opts, struct vl_err *e)
+{
+    struct data d = { .x = x, .o = opts };
+    struct vl_batch b = { 0 };
+
+    if (x->comm.rank == 0)
+        (void)!build(&d, &b, e);
+    if (vl_stage_write(x, &b, adds, NULL, e) == 0 && x->comm.rank == 0)
+        report(&d);
+    for (int64_t i = 0; i < d.nrow; i++)
+        vl_row_free(&d.row[i]);
+    free(d.row);
+    free(d.pick);
+    vl_row_work_close(&d.work);
+    vl_lines_free(&d.lines);
+    vl_batch_free(&b);
+    return e->code;
+}

@@ -1,0 +1,80 @@
+/* data_impl.h - what the parts of verl-data share: lines, rows, the work on one row. */
+#ifndef VL_DATA_IMPL_H
+#define VL_DATA_IMPL_H
+
+#include "formats/json.h"
+#include "libverl/base/jq.h"
+#include "libverl/text/chat.h"
+#include "libverl/text/data.h"
+
+/* ---- data_lines.c ---- */
+
+struct vl_line {
+    const char *s; /* without its newline */
+    size_t n;
+    int32_t file;
+    int64_t number; /* in its file, from 1 */
+};
+
+struct vl_lines {
+    char **path;
+    struct vl_buf *text; /* a file's bytes; the lines point there */
+    size_t nfile;
+    struct vl_line *line; /* lines that are not blank, all files end to end */
+    int64_t n;
+    size_t bytes;
+};
+
+/* Reads JSON lines files ("-": standard input) and cuts them at 0x0A only. VL_E_DATA for a file
+ * that is something else (Parquet, compressed), with the way to turn it into lines. */
+int vl_lines_read(struct vl_lines *l, const struct vl_strs *files, struct vl_err *e) VL_MUST_CHECK;
+void vl_lines_free(struct vl_lines *l);
+
+/* ---- data_row.c ---- */
+
+struct vl_row {
+    int64_t index;     /* position among all rows of the files: the ROW of its uid */
+    char *json;        /* the row as mapped: an object's text */
+    struct vl_json j;  /* over json */
+    char *prompt_json; /* raw_prompt: the string, or the messages as rendered */
+    struct vl_ids prompt, response;
+    int64_t special; /* special tokens that its content spells */
+    int truncated, done;
+};
+
+enum vl_row_fate { VL_ROW_KEPT, VL_ROW_BAD, VL_ROW_OVERLONG };
+
+struct vl_row_work {
+    struct vl_ctx *x;
+    const struct vl_data_opts *o;
+    const struct vl_lines *lines;
+    struct vl_tok *tok;
+    struct vl_chat *chat;
+    struct vl_jq *jq;
+    const char *tmpl_name; /* for meta_info: "tokenizer", "none", a file's last name */
+    char *tmpl_text;
+    struct vl_buf scratch;
+    int64_t templated, double_bos, no_bos;
+};
+
+/* Opens the tokenizer's and the options' parts; close after an error too. */
+int vl_row_work_open(struct vl_row_work *w, const char *model, struct vl_err *e) VL_MUST_CHECK;
+void vl_row_work_close(struct vl_row_work *w);
+
+/* Maps, checks, renders and tokenizes row r->index. VL_ROW_KEPT, or with e filled VL_ROW_BAD
+ * ("FILE:LINE: reason"), or VL_ROW_OVERLONG (e untouched) where the policy filters. */
+enum vl_row_fate vl_row_make(struct vl_row_work *w, struct vl_row *r, struct vl_err *e);
+void vl_row_free(struct vl_row *r);
+
+/* ---- data_columns.c ---- */
+
+struct vl_data_meta {
+    int64_t seed, step, epoch, batch;
+    int64_t rows_seen, bad, overlong, truncated, left_over;
+};
+
+/* Builds the batch from rows (n); uid is EPOCH-ROW unless a row gives one. */
+int vl_data_columns(struct vl_batch *b, const struct vl_row_work *w, struct vl_row *const *row,
+                    int64_t n, const struct vl_data_meta *m, struct vl_err *e) VL_MUST_CHECK;
+
+#endif
