@@ -59,8 +59,7 @@ static int json_number(const char *text, size_t n, double *x)
     return ok;
 }
 
-/* The number at row i of a per-row column; 0 when it is none. */
-static int number_at(const struct vl_col *c, int64_t i, double *x)
+int vl_eval_number(const struct vl_col *c, int64_t i, double *x)
 {
     size_t n;
     const char *s;
@@ -108,7 +107,7 @@ static char **texts(const struct samples *s, const char *name, const char *other
         if (!c) {
             out[i] = otherwise ? vl_strdup(otherwise) : vl_asprintf("%lld", (long long)s->row[i]);
         } else if (c->kind != VL_COL_JSON) {
-            out[i] = number_at(c, s->row[i], &x) ? vl_asprintf("%.17g", x) : vl_strdup("?");
+            out[i] = vl_eval_number(c, s->row[i], &x) ? vl_asprintf("%.17g", x) : vl_strdup("?");
         } else {
             const char *t = vl_col_json(c, s->row[i], &n);
             out[i] = vl_json_parse(&j, t, n, name, &e) == 0 ? vl_json_strdup(&j, 0) : NULL;
@@ -126,7 +125,7 @@ static int add_column(struct samples *s, const struct vl_col *c)
     double *x = vl_alloc((size_t)(s->N > 0 ? s->N : 1) * sizeof(*x));
 
     for (int64_t i = 0; i < s->N; i++) {
-        if (!number_at(c, s->row[i], &x[i])) {
+        if (!vl_eval_number(c, s->row[i], &x[i])) {
             free(x);
             return 0;
         }
@@ -205,7 +204,7 @@ static void turns(const struct samples *s, struct vl_metrics *m)
     double x, sum = 0, max = -INFINITY, min = INFINITY;
 
     for (int64_t i = 0; c && i < s->N; i++) {
-        if (!number_at(c, s->row[i], &x))
+        if (!vl_eval_number(c, s->row[i], &x))
             return;
         sum += x;
         max = fmax(max, x);

@@ -28,4 +28,7 @@ int vl_eval_validation(struct vl_ctx *x, const struct vl_batch *b, const struct 
 int vl_eval_step(struct vl_ctx *x, const char *dir, const struct vl_eval_opts *o,
                  struct vl_metrics *m, struct vl_err *e) VL_MUST_CHECK;
 
+/* The number (or 0, 1 for a bool) at row i of a column of one value a row: 1 = there is one. */
+int vl_eval_number(const struct vl_col *c, int64_t i, double *x);
+
 #endif

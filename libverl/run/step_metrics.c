@@ -210,13 +210,14 @@ static double *read_turns(const struct step *s)
     const struct vl_col *c = vl_batch_col(&s->rows, "__num_turns__");
     double *x;
 
-    if (!c || c->kind != VL_COL_JSON)
+    if (!c)
         return NULL;
     x = vl_alloc((size_t)(s->rows.rows > 0 ? s->rows.rows : 1) * sizeof(*x));
     for (int64_t i = 0; i < s->rows.rows; i++) {
-        size_t n;
-        const char *t = vl_col_json(c, i, &n);
-        x[i] = strtod(t, NULL);
+        if (!vl_eval_number(c, i, &x[i])) {
+            free(x);
+            return NULL;
+        }
     }
     return x;
 }
