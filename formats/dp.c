@@ -328,15 +328,17 @@ static int fetch(struct reader *r, struct vl_want *w, size_t nw, struct vl_err *
 }
 
 /* Offsets of the range's rows, from 0; *begin is what row0's was. */
-static int rebase(const struct reader *r, struct vl_col *c, const struct vl_st_tensor *t,
-                  int64_t *begin, struct vl_err *e)
+static int rebase(const struct reader *r, struct vl_col *c, const struct plan *p, int64_t *begin,
+                  struct vl_err *e)
 {
-    int64_t n = r->rows, end = t->shape[0];
+    int64_t n = r->rows, end = p->data->shape[0];
+    int last = r->row0 + n == p->offsets->shape[0] - 1;
 
     *begin = c->offsets[0];
-    if (*begin < 0 || (r->row0 == 0 && *begin) || c->offsets[n] > end)
-        return vl_fail(e, VL_E_DATA, "%s: column %s: offsets are outside 0 to %" PRId64, r->name,
-                       c->name, end);
+    if (*begin < 0 || (r->row0 == 0 && *begin) || c->offsets[n] > end ||
+        (last && c->offsets[n] != end))
+        return vl_fail(e, VL_E_DATA, "%s: column %s: offsets do not run from 0 to %" PRId64,
+                       r->name, c->name, end);
     for (int64_t i = 0; i < n; i++)
         if (c->offsets[i + 1] < c->offsets[i])
             return vl_fail(e, VL_E_DATA, "%s: column %s: row %" PRId64 " ends before it starts",
@@ -375,7 +377,7 @@ static int place_column(struct reader *r, struct plan *p, struct vl_want *w, str
     int64_t first = r->row0, count = r->rows;
 
     if (p->offsets) {
-        if (rebase(r, c, p->data, &first, e))
+        if (rebase(r, c, p, &first, e))
             return e->code;
         count = c->offsets[r->rows];
     }

@@ -315,7 +315,7 @@ static int write_frames(const struct layout *l, int level, struct vl_publish *ou
     for (size_t at = 0; at < l->npiece && !e->code; at += nslot) {
         size_t n = l->npiece - at < nslot ? l->npiece - at : nslot, bad = 0;
 
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (l->npiece > 8)
         for (size_t i = 0; i < n; i++) {
             size_t rc = compress(&slot[i], &l->piece[at + i], level);
 

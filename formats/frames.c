@@ -349,7 +349,7 @@ static int fetch_frames(const struct vl_source *s, const struct vl_want *w, size
     int64_t worst = INT64_MAX;
     const char *why = NULL;
 
-#pragma omp parallel
+#pragma omp parallel if (s->nframe > 8) /* a small file is done sooner than a team starts */
     {
         ZSTD_DCtx *z = ZSTD_createDCtx();
 
