@@ -21,7 +21,7 @@ const struct vl_key *vl_key_find(const char *full); /* NULL when verl has no suc
 
 /* The keys one program knows: the table's and those of its options table. */
 struct vl_names {
-    const char *subtree;    /* its own subtree, or NULL */
+    const char *subtree;    /* its own subtree; "": the keys of its table; NULL: none */
     const char *const *own; /* keys of its options, NULL-terminated */
 };
 

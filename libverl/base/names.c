@@ -63,11 +63,14 @@ static int has_suffix(const char *key, const char *suffix)
     return m <= n && !strcmp(key + n - m, suffix) && (m == n || key[n - m - 1] == '.');
 }
 
-static int below(const char *key, const char *subtree)
+/* Whether a key belongs to the subtree; "" stands for the keys of the program's table. */
+static int below(const struct vl_names *n, const char *key)
 {
-    size_t n = subtree ? strlen(subtree) : 0;
+    size_t len = strlen(n->subtree);
 
-    return n && !strncmp(key, subtree, n) && key[n] == '.';
+    if (!len)
+        return is_own(n, key);
+    return !strncmp(key, n->subtree, len) && key[len] == '.';
 }
 
 struct hits {
@@ -76,16 +79,16 @@ struct hits {
     struct vl_buf list;
 };
 
-static void collect(const struct vl_names *n, const char *given, const char *subtree,
-                    struct hits *h)
+static void collect(const struct vl_names *n, const char *given, int inside, struct hits *h)
 {
+    size_t head = inside && *n->subtree ? strlen(n->subtree) + 1 : 0;
     struct walk w = { .n = n };
     const char *k;
 
     while ((k = walk_next(&w))) {
-        if ((subtree && !below(k, subtree)) || !has_suffix(k, given))
+        if ((inside && !below(n, k)) || !has_suffix(k, given))
             continue;
-        if (!strcmp(k, given) || (subtree && !strcmp(k + strlen(subtree) + 1, given)))
+        if (!strcmp(k, given) || !strcmp(k + head, given))
             h->exact = k;
         if (!h->first)
             h->first = k;
@@ -109,7 +112,7 @@ static int open_member(const struct vl_names *n, const char *given, const char *
     while (!*made && !rc && (dot = strrchr(head, '.'))) {
         struct hits h = { 0 };
         *dot = 0;
-        collect(n, head, NULL, &h);
+        collect(n, head, 0, &h);
         vl_buf_free(&h.list);
         if (!h.n || !vl_key_open(h.first))
             continue;
@@ -224,9 +227,9 @@ int vl_key_resolve(const struct vl_names *n, const char *given, int file, const 
 
     *full = NULL;
     if (n->subtree)
-        collect(n, given, n->subtree, &h);
+        collect(n, given, 1, &h);
     if (!h.n)
-        collect(n, given, NULL, &h);
+        collect(n, given, 0, &h);
     if (h.exact && (file || h.n == 1 || !is_sft(h.exact) || is_own(n, h.exact)))
         got = h.exact;
     else if (h.n == 1)

@@ -183,6 +183,31 @@ static void test_keys(void **state)
     assert_int_equal(o.n, 5);
 }
 
+static void test_top_level(void **state)
+{
+    const char *const own[] = { "optim.lr", "data.max_length", NULL };
+    const struct vl_names n = { "", own };
+    struct {
+        const char *given, *full;
+    } cases[] = {
+        { "lr", "optim.lr" },
+        { "optim.lr", "optim.lr" },
+        { "max_length", "data.max_length" },
+        { "critic.optim.lr", "critic.optim.lr" },
+        { "rollout.n", "actor_rollout_ref.rollout.n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *full;
+        e = (struct vl_err){ 0 };
+        if (vl_key_resolve(&n, cases[i].given, 0, "t", &full, &e))
+            fail_msg("%s", e.msg);
+        assert_string_equal(full, cases[i].full);
+        free(full);
+    }
+}
+
 static void test_ignored(void **state)
 {
     const char *named;
@@ -326,7 +351,7 @@ int main(void)
         cmocka_unit_test(test_keys),       cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_order),      cmocka_unit_test(test_yaml),
         cmocka_unit_test(test_references), cmocka_unit_test(test_table),
-        cmocka_unit_test(test_how),
+        cmocka_unit_test(test_how),        cmocka_unit_test(test_top_level),
     };
 
     close(mkstemp(file));
