@@ -48,13 +48,12 @@ static int pick_compute(struct vl_ctx *x, struct vl_infer *f, const struct vl_ba
 int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
                   const char *key, enum vl_head head, const char *compute, struct vl_err *e)
 {
-    int threads = x->common->threads ? (int)x->common->threads : x->comm.threads;
-
     *f = (struct vl_infer){ 0 };
     if (!path || !*path)
         vl_fail(e, VL_E_USAGE, "no model: give -m DIR or %s=DIR", key);
     if (!e->code && !vl_model_open(&f->model, path, head, 0, e) &&
-        !vl_backend_open(&f->be, x->common->device, threads, x->comm.local_size, say, &x->log, e))
+        !vl_backend_open(&f->be, x->common->device, x->comm.threads, x->comm.local_size, say,
+                         &x->log, e))
         (void)!pick_compute(x, f, b, compute, e);
     return vl_comm_agree(&x->comm, e);
 }

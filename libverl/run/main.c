@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* A closed standard stream would give its number to the next file opened, and data would land there.
@@ -50,6 +51,19 @@ static void say_ignored(struct vl_ctx *x)
                 named ? named : "");
 }
 
+/* --threads, else this rank's cpus, but no more than OMP_NUM_THREADS allows. */
+static void set_threads(struct vl_common *common, struct vl_comm *comm)
+{
+    const char *s = getenv("OMP_NUM_THREADS");
+    long most = s ? strtol(s, NULL, 10) : 0;
+
+    if (most > 0 && most < comm->threads)
+        comm->threads = (int)most;
+    if (common->threads)
+        comm->threads = (int)common->threads;
+    common->threads = comm->threads;
+}
+
 int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char **argv,
             int (*stage)(struct vl_ctx *, const void *, struct vl_err *), const void *opts)
 {
@@ -72,6 +86,7 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
         vl_parsed_free(x.parsed);
         return rc ? rc : e.code;
     }
+    set_threads(common, &x.comm);
     level = common->quiet ? 0 : common->verbose ? 2 : 1;
     vl_log_init(&x.log, p->name, level, x.comm.rank);
     e = parse;
