@@ -149,6 +149,12 @@ ok "an empty row is in no group unless --as-verl; group sizes are printed" "
     verl-advantage -e rloo --as-verl -i empty.dp -o out.dp 2>err
     grep -q 'groups: 1 of 3 rows' err
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0 -0.5' ]"
+ok "a row that verl-reward could not score is in no group and gets advantage 0" "
+    verl-dump rows.dp | jq -c '. + { reward_error: (if .sample == 0 then null else \"timed out\" end) }' |
+        verl-batch from-json --like rows.dp --dtype reward_error=json -o unscored.dp
+    verl-advantage -e rloo -i unscored.dp -o out.dp 2>err
+    grep -q '2 rows without a score' err; grep -q 'groups: 2 of 1 row' err
+    [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0.5 0 0' ]"
 ok "groups of one are named when n is larger" "
     verl-batch slice 1:3 -i rows.dp | verl-batch set-meta n 2 | run -e grpo -o out.dp 2>err
     grep -q '2 groups have one row although n is 2' err"

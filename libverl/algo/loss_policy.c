@@ -101,8 +101,7 @@ static int loss_vanilla(struct work *w, struct vl_err *e)
     double C = w->o->clip_ratio_c;
 
     (void)e;
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         int inside;
         double A = w->in->adv[j], x = clamped_x(w, j, &inside), r = vl_dexp(x);
         double l1 = -A * r, l2 = -A * clip_ratio(w, r), l3 = -A * C;
@@ -151,8 +150,7 @@ static int loss_gspo(struct work *w, struct vl_err *e)
 static int loss_sapo(struct work *w, struct vl_err *e)
 {
     (void)e;
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         int inside;
         double A = w->in->adv[j], x = clamped_x(w, j, &inside), r = vl_dexp(x);
         double tau = A > 0 ? w->o->tau_pos : w->o->tau_neg;
@@ -170,8 +168,7 @@ static int loss_sapo(struct work *w, struct vl_err *e)
 static int loss_gpg(struct work *w, struct vl_err *e)
 {
     (void)e;
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         w->l[j] = -(double)w->in->adv[j] * w->in->logp[j];
         w->g[j] = -(double)w->in->adv[j];
     }
@@ -224,8 +221,7 @@ int64_t vl_clip_cov_candidates(const struct vl_pg_in *in, const struct vl_pg_opt
     int64_t n = 0;
 
     set_clip_range(&w);
-    FOR_VALID(&w, i, j)
-    {
+    FOR_VALID (&w, i, j) {
         double A = in->adv[j], r = exp_f32(log_ratio(&w, j)), k = cov_at(&c, in, j);
         int bound = -A * clip_ratio(&w, r) > -A * r;
         if (!bound && k > o->clip_cov_lb && k < o->clip_cov_ub)
@@ -255,8 +251,7 @@ static int loss_clip_cov(struct work *w, struct vl_err *e)
     for (int64_t a = 0; a < k && a < ncand; a++)
         out[p[a].j] = 1;
 
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         double A = w->in->adv[j], x = log_ratio(w, j), r = exp_f32(x);
         double l1 = -A * r, l2 = -A * clip_ratio(w, r);
         if (!out[j]) {
@@ -284,8 +279,7 @@ static int loss_kl_cov(struct work *w, struct vl_err *e)
 
     if (vl_try_alloc(&p, (size_t)total, sizeof(*p), "kl_cov", e))
         return e->code;
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         double A = w->in->adv[j], x = log_ratio(w, j), r = exp_f32(x);
         w->l[j] = w->g[j] = -A * r;
         mean_of(w, VL_M_PPO_KL, fabs(x));
@@ -352,8 +346,7 @@ static int loss_geo_mean(struct work *w, struct vl_err *e)
 static int loss_cispo(struct work *w, struct vl_err *e)
 {
     (void)e;
-    FOR_VALID(w, i, j)
-    {
+    FOR_VALID (w, i, j) {
         int inside;
         double A = w->in->adv[j], x = clamped_x(w, j, &inside), r = vl_dexp(x);
         double c = clip_ratio(w, r);
@@ -369,8 +362,8 @@ static int loss_reinforce(struct work *w, struct vl_err *e)
 {
     if (loss_gpg(w, e))
         return e->code;
-    FOR_VALID(w, i, j)
-    mean_of(w, VL_M_PPO_KL, -log_ratio(w, j));
+    FOR_VALID (w, i, j)
+        mean_of(w, VL_M_PPO_KL, -log_ratio(w, j));
     return 0;
 }
 

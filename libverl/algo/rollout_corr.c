@@ -173,16 +173,16 @@ static double bound(double x)
 static double mean_tokens(const struct ctx *c)
 {
     double s = 0;
-    FOR_VALID(c, i, j)
-    s += c->token[j];
+    FOR_VALID (c, i, j)
+        s += c->token[j];
     return s / (double)c->tokens;
 }
 
 static double share(const struct ctx *c, double over, double under)
 {
     double s = 0;
-    FOR_VALID(c, i, j)
-    s += c->token[j] > over || c->token[j] < under;
+    FOR_VALID (c, i, j)
+        s += c->token[j] > over || c->token[j] < under;
     return s / (double)c->tokens;
 }
 
@@ -191,11 +191,10 @@ static double clamped_std(const struct ctx *c, double lo, double hi, double *mea
 {
     double mean = 0, var = 0;
 
-    FOR_VALID(c, i, j)
-    mean += vl_clip(c->token[j], lo, hi);
+    FOR_VALID (c, i, j)
+        mean += vl_clip(c->token[j], lo, hi);
     mean /= (double)c->tokens;
-    FOR_VALID(c, i, j)
-    {
+    FOR_VALID (c, i, j) {
         double d = vl_clip(c->token[j], lo, hi) - mean;
         var += d * d;
     }
@@ -237,8 +236,8 @@ static void rows_from_tokens(struct ctx *c)
 {
     for (int64_t i = 0; i < c->rows->B; i++)
         c->row[i] = 0;
-    FOR_VALID(c, i, j)
-    c->row[i] += c->token[j] / (double)c->n[i];
+    FOR_VALID (c, i, j)
+        c->row[i] += c->token[j] / (double)c->n[i];
 }
 
 static void put(struct ctx *c, const char *stem, const char *suffix, double x)
@@ -275,8 +274,7 @@ static void is_metrics(struct ctx *c, const struct vl_corr *k)
         put(c, "rollout_is", "_ratio_fraction_low", r.below);
     } else {
         double max = -INFINITY, min = INFINITY;
-        FOR_VALID(c, i, j)
-        {
+        FOR_VALID (c, i, j) {
             max = fmax(max, c->token[j]);
             min = fmin(min, c->token[j]);
         }
@@ -286,8 +284,7 @@ static void is_metrics(struct ctx *c, const struct vl_corr *k)
         put(c, "rollout_is", "_ratio_fraction_low", share(c, INFINITY, 1 / T));
     }
     put(c, "rollout_is", "_std", clamped_std(c, 1 / T, T, &mean));
-    FOR_VALID(c, i, j)
-    {
+    FOR_VALID (c, i, j) {
         double v = vl_clip(c->token[j], 1 / T, T) / (mean + 1e-8);
         ess += v * v;
     }
@@ -304,21 +301,21 @@ static void normalize(struct ctx *c, const struct vl_corr *k)
         mu = row_extremes(c, c->row, 1, 0, 0, 0).mean;
     }
     put(c, "rollout_is", "_batch_norm_factor", mu > 1e-8 ? mu : 1);
-    FOR_VALID(c, i, j)
-    c->token[j] /= mu > 1e-8 ? mu : 1;
+    FOR_VALID (c, i, j)
+        c->token[j] /= mu > 1e-8 ? mu : 1;
 }
 
 static void weights(struct ctx *c, const struct vl_corr *k, float *w)
 {
     for (int64_t i = 0; i < c->rows->B; i++)
         c->row[i] = 0;
-    FOR_VALID(c, i, j)
-    c->row[i] += delta(c, j);
-    FOR_VALID(c, i, j)
-    c->token[j] = vl_dexp(bound(k->is == VL_IS_SEQUENCE ? c->row[i] : delta(c, j)));
+    FOR_VALID (c, i, j)
+        c->row[i] += delta(c, j);
+    FOR_VALID (c, i, j)
+        c->token[j] = vl_dexp(bound(k->is == VL_IS_SEQUENCE ? c->row[i] : delta(c, j)));
     is_metrics(c, k);
-    FOR_VALID(c, i, j)
-    c->token[j] = fmin(c->token[j], k->threshold);
+    FOR_VALID (c, i, j)
+        c->token[j] = fmin(c->token[j], k->threshold);
     if (k->batch_normalize)
         normalize(c, k);
     for (int64_t j = 0; j < c->rows->first[c->rows->B]; j++)
@@ -338,8 +335,7 @@ static void statistic(struct ctx *c, const struct vl_rs *r)
 {
     for (int64_t i = 0; i < c->rows->B; i++)
         c->row[i] = 0;
-    FOR_VALID(c, i, j)
-    {
+    FOR_VALID (c, i, j) {
         double x = token_stat(c, r->k, j);
         c->token[j] = x;
         if (r->scope == VL_RS_MAX)
@@ -349,8 +345,8 @@ static void statistic(struct ctx *c, const struct vl_rs *r)
     }
     if (r->scope == VL_RS_TOKEN)
         return;
-    FOR_VALID(c, i, j)
-    c->token[j] = c->row[i];
+    FOR_VALID (c, i, j)
+        c->token[j] = c->row[i];
 }
 
 static void rs_metrics(struct ctx *c, const struct vl_rs *r)
@@ -361,8 +357,7 @@ static void rs_metrics(struct ctx *c, const struct vl_rs *r)
     struct extremes x = row_extremes(c, c->row, 1, 0, hi, lo);
 
     snprintf(stem, sizeof(stem), "rollout_rs_%s", r->name);
-    FOR_VALID(c, i, j)
-    {
+    FOR_VALID (c, i, j) {
         max = fmax(max, c->token[j]);
         min = fmin(min, c->token[j]);
     }
@@ -415,8 +410,7 @@ static int reject(struct ctx *c, const struct vl_corr *k, int64_t *keep, struct 
         const struct vl_rs *r = &k->rs[a];
         char stem[64];
         statistic(c, r);
-        FOR_VALID(c, i, j)
-        {
+        FOR_VALID (c, i, j) {
             failed[j] = !(c->token[j] <= r->till && (r->k != 1 || c->token[j] >= r->from));
             any[j] |= failed[j];
         }
@@ -525,8 +519,7 @@ int vl_corr_apply(const struct vl_corr *k, const struct vl_loss_rows *rows, cons
         vl_try_alloc(&c.n, (size_t)rows->B, sizeof(int64_t), "rollout correction", e) ||
         vl_try_alloc(&c.token, total, sizeof(double), "rollout correction", e))
         goto done;
-    FOR_VALID(&c, i, j)
-    {
+    FOR_VALID (&c, i, j) {
         c.n[i]++;
         c.tokens++;
     }

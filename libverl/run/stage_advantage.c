@@ -532,6 +532,8 @@ static int read_baselines(struct work *w, struct vl_err *e)
     }
     if (vl_dp_read(&g, w->o->baseline, &opt, e) == 0 && scores_by_uid(w, &g, e))
         vl_err_prefix(e, "%s", w->o->baseline);
+    for (size_t k = 0; k < g.nparent; k++) /* the result is made of it too */
+        vl_batch_add_parent(w->b, g.parent[k]);
     vl_batch_free(&g);
     if (e->code || vl_batch_add_tensor(w->b, "reward_baselines", VL_F32, 0, NULL, &c, e))
         return e->code;

@@ -222,25 +222,31 @@ static double *read_turns(const struct step *s)
     return x;
 }
 
+/* The padded rows; rows->first is allocated, free it. */
+static struct vl_loss_rows padded(const struct vl_step_data *d)
+{
+    int64_t *first = vl_alloc((size_t)(d->B + 1) * sizeof(*first));
+
+    for (int64_t i = 0; i <= d->B; i++)
+        first[i] = i * d->L;
+    return (struct vl_loss_rows){ d->B, first, d->mask };
+}
+
 /* actor/entropy: the entropies of the old-log-prob pass, reduced like the loss over the batch. */
 static int entropy_metric(const struct step *s, const struct vl_step_data *d,
                           const struct vl_eval_opts *o, struct vl_metrics *m, struct vl_err *e)
 {
     const float *H = column(s, "entropys", VL_F32, d->L);
     struct vl_loss_norm norm = { .dp = 1, .factor = isnan(o->factor) ? 0 : o->factor };
-    int64_t *first;
     enum vl_agg agg;
 
     if (!H || !d->mask)
         return 0;
     if (vl_agg_parse(&agg, o->agg, e))
         return e->code;
-    first = vl_alloc((size_t)(d->B + 1) * sizeof(*first));
-    for (int64_t i = 0; i <= d->B; i++)
-        first[i] = i * d->L;
-    struct vl_loss_rows rows = { d->B, first, d->mask };
+    struct vl_loss_rows rows = padded(d);
     vl_metrics_set(m, "actor/entropy", vl_agg_loss(agg, &rows, H, &norm, NULL));
-    free(first);
+    free((void *)rows.first);
     return 0;
 }
 
@@ -253,12 +259,9 @@ static void gap_metrics(const struct step *s, const struct vl_step_data *d, stru
     if (!d->mask || !d->old_logp)
         return;
     if (d->rollout_lp && !vl_metrics_get(&s->metrics, "rollout_corr/kl")) {
-        int64_t *first = vl_alloc((size_t)(d->B + 1) * sizeof(*first));
-        for (int64_t i = 0; i <= d->B; i++)
-            first[i] = i * d->L;
-        struct vl_loss_rows rows = { d->B, first, d->mask };
+        struct vl_loss_rows rows = padded(d);
         vl_offpolicy_metrics(m, "rollout_corr/", &rows, d->old_logp, d->rollout_lp);
-        free(first);
+        free((void *)rows.first);
     }
     if (pi2 && d->adv)
         vl_variance_metrics(m, d->B, d->L, d->adv, d->mask, d->old_logp, pi2,
