@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "libverl/algo/loss.h"
+#include "libverl/base/dmath.h"
 #include "libverl/base/philox.h"
 
 enum { B = 5, L = 7, N = B * L };
@@ -363,6 +364,35 @@ static void test_clip_counters(void **state)
     assert_true(vl_loss_sums_value(&s, VL_M_RATIO_CLAMPED, &v) && v == 1);
 }
 
+/* gspo's cap exp(10) on the ratio passes no gradient; a ratio on the dual clip passes half of it. */
+static void test_caps(void **state)
+{
+    struct data d;
+    struct vl_actor_opts o = options("gspo", VL_AGG_TOKEN_MEAN);
+    float g[N], dent[N];
+    double loss;
+
+    (void)state;
+    fill(&d);
+    o.use_kl_loss = 0;
+    o.entropy_coeff = 0;
+    memset(d.mask, 0, sizeof(d.mask));
+    d.mask[0] = 1;
+    d.old[0] = -20;
+    d.logp[0] = -8;
+    d.adv[0] = -1;
+    d.w[0] = 1;
+    loss = whole(&d, &o, g, dent, NULL);
+    assert_true(fabs(loss / vl_dexp(10) - 1) < 1e-14 && g[0] == 0);
+
+    o = options("vanilla", VL_AGG_TOKEN_MEAN);
+    o.use_kl_loss = 0;
+    o.pg.clip_ratio_c = vl_dexp(2);
+    d.logp[0] = -18;
+    whole(&d, &o, g, dent, NULL);
+    assert_true(fabs(g[0] - 0.5 * vl_dexp(2)) < 1e-6);
+}
+
 static void test_value_and_sft(void **state)
 {
     struct data d;
@@ -425,7 +455,8 @@ int main(void)
         cmocka_unit_test(test_under_the_mask), cmocka_unit_test(test_packed),
         cmocka_unit_test(test_micro_batches),  cmocka_unit_test(test_row_order),
         cmocka_unit_test(test_first_ratio),    cmocka_unit_test(test_clip_counters),
-        cmocka_unit_test(test_value_and_sft),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_caps),           cmocka_unit_test(test_value_and_sft),
+        cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
