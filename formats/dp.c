@@ -531,8 +531,8 @@ static int narrow(struct vl_batch *b, const struct vl_dp_read *opt, struct vl_er
     if (whole_read(opt))
         return 0;
     for (size_t i = b->ncol; i-- > 0;)
-        if (!wanted(opt, b->col[i].name))
-            vl_batch_drop(b, b->col[i].name);
+        if (!wanted(opt, b->col[i]->name))
+            vl_batch_drop(b, b->col[i]->name);
     if (opt->header_only)
         return 0;
     n = opt->nrows < 0 ? INT64_MAX : opt->nrows;

@@ -62,7 +62,7 @@ int vl_dp_hash(const struct vl_batch *b, char hex[33], struct vl_err *e)
     put_string(&t, "dataproto 1");
     put_i64(&t, b->has_batch ? b->rows : -1);
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
 
         put_string(&t, c->name);
         put_string(&t, c->kind == VL_COL_JSON     ? "json"
@@ -150,7 +150,7 @@ static int layout_tensors(struct layout *l, const struct vl_batch *b, struct vl_
     l->t = vl_alloc(2 * b->ncol * sizeof *l->t);
     for (size_t width = 8; width; width /= 2)
         for (size_t i = 0; i < b->ncol; i++) {
-            const struct vl_col *c = &b->col[i];
+            const struct vl_col *c = b->col[i];
             int json = c->kind == VL_COL_JSON;
 
             if (reserved(c->name))
@@ -208,7 +208,7 @@ static void put_columns(struct vl_buf *t, const struct vl_batch *b)
     for (size_t i = 0; i < b->ncol; i++) {
         if (i)
             vl_buf_ch(t, ',');
-        vl_json_put_str(t, b->col[i].name, strlen(b->col[i].name));
+        vl_json_put_str(t, b->col[i]->name, strlen(b->col[i]->name));
     }
     vl_buf_ch(t, ']');
 }

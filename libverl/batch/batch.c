@@ -137,8 +137,10 @@ static int col_check(const struct vl_col *c, int64_t rows, struct vl_err *e)
 
 void vl_batch_free(struct vl_batch *b)
 {
-    for (size_t i = 0; i < b->ncol; i++)
-        vl_col_free(&b->col[i]);
+    for (size_t i = 0; i < b->ncol; i++) {
+        vl_col_free(b->col[i]);
+        free(b->col[i]);
+    }
     for (size_t i = 0; i < b->nmeta; i++) {
         free(b->meta[i].key);
         free(b->meta[i].json);
@@ -157,7 +159,7 @@ int vl_batch_clone(struct vl_batch *dst, const struct vl_batch *src, struct vl_e
     for (size_t i = 0; i < src->ncol; i++) {
         struct vl_col c;
 
-        if (vl_col_clone(&c, &src->col[i], src->rows, e)) {
+        if (vl_col_clone(&c, src->col[i], src->rows, e)) {
             vl_batch_free(&b);
             return e->code;
         }
@@ -181,7 +183,7 @@ void vl_batch_take_info(struct vl_batch *dst, const struct vl_batch *src)
 int vl_batch_check(const struct vl_batch *b, struct vl_err *e)
 {
     for (size_t i = 0; i < b->ncol; i++)
-        if (col_check(&b->col[i], b->rows, e))
+        if (col_check(b->col[i], b->rows, e))
             return e->code;
     return 0;
 }
@@ -200,8 +202,8 @@ void vl_batch_add_parent(struct vl_batch *b, const char *hash)
 struct vl_col *vl_batch_col(const struct vl_batch *b, const char *name)
 {
     for (size_t i = 0; i < b->ncol; i++)
-        if (strcmp(b->col[i].name, name) == 0)
-            return &b->col[i];
+        if (strcmp(b->col[i]->name, name) == 0)
+            return b->col[i];
     return NULL;
 }
 
@@ -213,7 +215,7 @@ void vl_batch_put(struct vl_batch *b, struct vl_col *c)
         vl_col_free(old);
     } else {
         b->col = vl_realloc(b->col, (b->ncol + 1) * sizeof *b->col);
-        old = &b->col[b->ncol++];
+        old = b->col[b->ncol++] = vl_alloc(sizeof *old);
     }
     *old = *c;
     if (c->kind != VL_COL_JSON)
@@ -261,19 +263,22 @@ void vl_batch_add_json(struct vl_batch *b, const char *name, char *data, int64_t
 
 void vl_batch_drop(struct vl_batch *b, const char *name)
 {
-    struct vl_col *c = vl_batch_col(b, name);
+    size_t i = 0;
 
-    if (!c)
+    while (i < b->ncol && strcmp(b->col[i]->name, name) != 0)
+        i++;
+    if (i == b->ncol)
         return;
-    vl_col_free(c);
-    memmove(c, c + 1, (size_t)(b->col + b->ncol - c - 1) * sizeof *c);
+    vl_col_free(b->col[i]);
+    free(b->col[i]);
     b->ncol--;
+    memmove(b->col + i, b->col + i + 1, (b->ncol - i) * sizeof *b->col);
 }
 
 static void list_columns(const struct vl_batch *b, struct vl_buf *out)
 {
     for (size_t i = 0; i < b->ncol && i < 40; i++)
-        vl_buf_printf(out, "%s%s", i ? ", " : "", b->col[i].name);
+        vl_buf_printf(out, "%s%s", i ? ", " : "", b->col[i]->name);
     if (!b->ncol)
         vl_buf_str(out, "none");
 }

@@ -55,7 +55,7 @@ struct vl_meta_entry {
 struct vl_batch {
     int has_batch; /* 0 = verl's absent batch */
     int64_t rows;
-    struct vl_col *col;
+    struct vl_col **col; /* each allocated: a column stays where it is until it is dropped */
     size_t ncol;
     struct vl_meta_entry *meta; /* meta_info in insertion order */
     size_t nmeta;
@@ -77,7 +77,7 @@ int vl_batch_check(const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 /* Adds a parent hash unless it is there already or empty. */
 void vl_batch_add_parent(struct vl_batch *b, const char *hash);
 
-/* Columns. Pointers stay valid until a column is added or dropped. */
+/* Columns. A pointer stays valid until that very column is dropped or replaced. */
 struct vl_col *vl_batch_col(const struct vl_batch *b, const char *name); /* NULL if absent */
 /* Adds or replaces (in place) a zeroed dense tensor column of shape (rows, dims...); b->rows is set
  * before the first one. The batch is present from then on. */

@@ -158,7 +158,7 @@ static int print_check(struct vl_ctx *x, const struct vl_batch *b, struct vl_err
     if (vl_batch_verify(b, e))
         return vl_err_prefix(e, "%s", name);
     for (size_t i = 0; i < b->ncol; i++)
-        bytes += b->col[i].bytes;
+        bytes += b->col[i]->bytes;
     vl_buf_printf(&t, "%s: ok, %" PRId64 " rows, %zu columns, %" PRIu64 " bytes of data, hash %s",
                   name, b->rows, b->ncol, bytes, b->nparent ? b->parent[0] : "none");
     return print_text(x, &t, e);

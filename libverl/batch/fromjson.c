@@ -190,8 +190,8 @@ static int find_members(struct from *f, const struct vl_json *j)
     uint32_t k = 1;
 
     for (size_t i = 0; like && i < like->ncol; i++)
-        if (vl_json_get(j, 0, like->col[i].name) >= 0 &&
-            add_member(f, vl_strdup(like->col[i].name)))
+        if (vl_json_get(j, 0, like->col[i]->name) >= 0 &&
+            add_member(f, vl_strdup(like->col[i]->name)))
             return f->e->code;
     for (uint32_t i = 0; i < j->node[0].count; i++) {
         char *name = vl_json_strdup(j, k);

@@ -41,8 +41,7 @@ int vl_batch_select(struct vl_batch *dst, const struct vl_batch *src, const char
     for (size_t i = 0; columns ? columns[i] != NULL : i < src->ncol; i++) {
         struct vl_col c;
 
-        if (vl_col_clone(&c, columns ? vl_batch_col(src, columns[i]) : &src->col[i], src->rows,
-                         e)) {
+        if (vl_col_clone(&c, columns ? vl_batch_col(src, columns[i]) : src->col[i], src->rows, e)) {
             vl_batch_free(&b);
             return e->code;
         }
@@ -185,7 +184,7 @@ int vl_batch_fold(struct vl_batch *dst, const struct vl_batch *src, int64_t m, s
                        "fold: %" PRId64 " rows do not divide into %" PRId64 " groups", src->rows,
                        m);
     for (size_t i = 0; i < src->ncol; i++) {
-        const struct vl_col *s = &src->col[i];
+        const struct vl_col *s = src->col[i];
         struct vl_col c;
 
         if (s->kind == VL_COL_JSON) {
@@ -247,7 +246,7 @@ int vl_batch_unfold_dim(struct vl_batch *dst, const struct vl_batch *src, struct
     int64_t g = -1;
 
     for (size_t i = 0; i < src->ncol; i++) {
-        const struct vl_col *c = &src->col[i];
+        const struct vl_col *c = src->col[i];
 
         if (c->kind == VL_COL_JSON)
             continue;
@@ -260,7 +259,7 @@ int vl_batch_unfold_dim(struct vl_batch *dst, const struct vl_batch *src, struct
         return vl_fail(e, VL_E_USAGE, "unfold: no tensor says how many rows a group has");
     b.rows = src->rows * g;
     for (size_t i = 0; i < src->ncol; i++) {
-        const struct vl_col *s = &src->col[i];
+        const struct vl_col *s = src->col[i];
         struct vl_col c;
 
         if (s->kind == VL_COL_JSON ? unfold_json(&b, s, g, e) : vl_col_clone(&c, s, src->rows, e)) {

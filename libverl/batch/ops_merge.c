@@ -95,7 +95,7 @@ static void absorb(struct vl_batch *dst, struct vl_batch *src)
     char *graph = vl_prov_merge(dst->provenance, src->provenance);
 
     for (size_t i = 0; i < src->ncol; i++)
-        vl_batch_put(dst, &src->col[i]);
+        vl_batch_put(dst, src->col[i]);
     free(src->provenance);
     src->provenance = graph;
     dst->has_batch |= src->has_batch;
@@ -116,7 +116,7 @@ int vl_batch_union(struct vl_batch *dst, const struct vl_batch *src, struct vl_e
                        " in the second; they must be equal",
                        dst->rows, src->rows);
     for (size_t i = 0; i < src->ncol; i++) {
-        const struct vl_col *b = &src->col[i], *a = vl_batch_col(dst, b->name);
+        const struct vl_col *b = src->col[i], *a = vl_batch_col(dst, b->name);
 
         if (!a)
             continue;
@@ -155,16 +155,16 @@ static int parts_agree(const struct vl_batch *const *part, size_t n, struct vl_e
             return vl_fail(e, VL_E_DATA, "concat: the batch is absent in %s only",
                            a->has_batch ? where : "part 0");
         for (size_t i = 0; i < b->ncol; i++)
-            if (!vl_batch_col(a, b->col[i].name))
+            if (!vl_batch_col(a, b->col[i]->name))
                 return vl_fail(e, VL_E_DATA, "concat: column %s of %s is not in part 0",
-                               b->col[i].name, where);
+                               b->col[i]->name, where);
         for (size_t i = 0; i < a->ncol; i++) {
-            const struct vl_col *c = vl_batch_col(b, a->col[i].name);
+            const struct vl_col *c = vl_batch_col(b, a->col[i]->name);
 
             if (!c)
                 return vl_fail(e, VL_E_DATA, "concat: column %s of part 0 is not in %s",
-                               a->col[i].name, where);
-            if (same_type(&a->col[i], c, where, e))
+                               a->col[i]->name, where);
+            if (same_type(a->col[i], c, where, e))
                 return vl_err_prefix(e, "concat");
         }
     }
@@ -175,7 +175,7 @@ static int parts_agree(const struct vl_batch *const *part, size_t n, struct vl_e
 static int concat_column(struct vl_batch *dst, const struct vl_batch *const *part, size_t n,
                          size_t i, struct vl_err *e)
 {
-    struct vl_col c = part[0]->col[i];
+    struct vl_col c = *part[0]->col[i];
     const char *name = c.name;
     size_t bytes = 0, at = 0;
     int64_t row = 0, total = 0;
@@ -350,7 +350,7 @@ static int match_rows(const struct vl_batch *dst, const struct vl_batch *src, in
 static int bits_agree(const struct vl_batch *dst, const struct vl_batch *src, struct vl_err *e)
 {
     for (size_t i = 0; i < src->ncol; i++) {
-        const struct vl_col *b = &src->col[i], *a = vl_batch_col(dst, b->name);
+        const struct vl_col *b = src->col[i], *a = vl_batch_col(dst, b->name);
 
         if (!a)
             continue;

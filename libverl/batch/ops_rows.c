@@ -60,15 +60,15 @@ static int take(struct vl_batch *dst, const struct vl_batch *src, const int64_t 
     struct vl_batch b = { .has_batch = src->has_batch, .rows = n };
 
     for (size_t i = 0; i < src->ncol; i++) {
-        struct vl_col c = src->col[i];
+        struct vl_col c = *src->col[i];
 
         c.name = NULL, c.data = NULL, c.offsets = NULL;
-        if (c.kind == VL_COL_TENSOR ? take_dense(&c, &src->col[i], idx, n, e)
-                                    : take_offsets(&c, &src->col[i], idx, n, e)) {
+        if (c.kind == VL_COL_TENSOR ? take_dense(&c, src->col[i], idx, n, e)
+                                    : take_offsets(&c, src->col[i], idx, n, e)) {
             vl_batch_free(&b);
             return e->code;
         }
-        c.name = vl_strdup(src->col[i].name);
+        c.name = vl_strdup(src->col[i]->name);
         vl_batch_put(&b, &c);
     }
     vl_batch_take_info(&b, src);

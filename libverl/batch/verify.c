@@ -45,7 +45,7 @@ static int verify_widths(const struct vl_batch *b, struct vl_err *e)
     const char *who[128] = { 0 };
 
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
         const struct vl_field *f = vl_field_find(c->name);
         unsigned letter = f && !f->json ? (unsigned char)f->shape[0] : 0;
 
@@ -80,7 +80,7 @@ int vl_batch_verify(const struct vl_batch *b, struct vl_err *e)
                        "changed since",
                        hash, b->parent[0]);
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
 
         if (c->kind == VL_COL_JSON && verify_json(c, b->rows, e))
             return e->code;
@@ -151,7 +151,7 @@ static size_t diff_columns(struct vl_buf *out, const struct vl_batch *a, const s
     size_t n = 0, order = 0;
 
     for (size_t i = 0; i < a->ncol; i++) {
-        const struct vl_col *x = &a->col[i], *y = vl_batch_col(b, x->name);
+        const struct vl_col *x = a->col[i], *y = vl_batch_col(b, x->name);
 
         if (!y) {
             vl_buf_printf(out, "column %s: only in the first\n", x->name);
@@ -166,11 +166,11 @@ static size_t diff_columns(struct vl_buf *out, const struct vl_batch *a, const s
         } else if (a->rows == b->rows) {
             n += diff_rows(out, x, y, a->rows);
         }
-        order += !(i < b->ncol && strcmp(b->col[i].name, x->name) == 0);
+        order += !(i < b->ncol && strcmp(b->col[i]->name, x->name) == 0);
     }
     for (size_t i = 0; i < b->ncol; i++)
-        if (!vl_batch_col(a, b->col[i].name)) {
-            vl_buf_printf(out, "column %s: only in the second\n", b->col[i].name);
+        if (!vl_batch_col(a, b->col[i]->name)) {
+            vl_buf_printf(out, "column %s: only in the second\n", b->col[i]->name);
             n++;
         }
     if (!n && order) {

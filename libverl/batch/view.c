@@ -240,7 +240,7 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
 
     vl_buf_ch(out, '{');
     for (size_t i = 0; columns ? columns[i] != NULL : i < b->ncol; i++) {
-        const struct vl_col *c = columns ? vl_batch_col(b, columns[i]) : &b->col[i];
+        const struct vl_col *c = columns ? vl_batch_col(b, columns[i]) : b->col[i];
         int rc = 0;
 
         if (c)
@@ -290,7 +290,7 @@ void vl_view_schema(struct vl_buf *out, const struct vl_batch *b)
         vl_buf_printf(out, ",\"hash\":\"%s\"", b->parent[0]);
     vl_buf_str(out, ",\"columns\":[");
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
         uint64_t bytes = vl_dtype_size(c->dtype);
 
         vl_buf_str(out, i ? ",{\"name\":" : "{\"name\":");

@@ -43,7 +43,7 @@ static void pack_head(const struct vl_batch *b, struct vl_buf *h)
     put_i64(h, b->rows);
     put_i64(h, (int64_t)b->ncol);
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
         put_text(h, c->name);
         put_i64(h, c->kind);
         put_i64(h, c->dtype);
@@ -75,7 +75,8 @@ static int unpack_head(struct vl_batch *b, const char *p, struct vl_err *e)
     n = get_i64(&p);
     b->col = vl_alloc((size_t)n * sizeof *b->col);
     for (b->ncol = 0; b->ncol < (size_t)n; b->ncol++) {
-        struct vl_col *c = &b->col[b->ncol];
+        struct vl_col *c = b->col[b->ncol] = vl_alloc(sizeof *c);
+
         c->name = get_text(&p);
         c->kind = (enum vl_col_kind)get_i64(&p);
         c->dtype = (enum vl_dtype)get_i64(&p);
@@ -129,11 +130,11 @@ int vl_batch_bcast(struct vl_comm *c, struct vl_batch *b, struct vl_err *e)
     if (!rc)
         rc = vl_comm_agree(c, e);
     for (size_t i = 0; i < b->ncol && !rc; i++) {
-        if (b->col[i].bytes)
-            rc = vl_comm_bcast(c, b->col[i].data, b->col[i].bytes, 0, e);
-        if (!rc && b->col[i].offsets)
-            rc = vl_comm_bcast(c, b->col[i].offsets,
-                               ((size_t)b->rows + 1) * sizeof *b->col[i].offsets, 0, e);
+        if (b->col[i]->bytes)
+            rc = vl_comm_bcast(c, b->col[i]->data, b->col[i]->bytes, 0, e);
+        if (!rc && b->col[i]->offsets)
+            rc = vl_comm_bcast(c, b->col[i]->offsets,
+                               ((size_t)b->rows + 1) * sizeof *b->col[i]->offsets, 0, e);
     }
     return rc;
 }

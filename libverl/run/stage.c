@@ -96,7 +96,7 @@ static void drop_dependents(struct vl_batch *b, const char *name, const char *co
                             struct vl_buf *dropped)
 {
     for (size_t i = b->ncol; i-- > 0;) {
-        const char *other = b->col[i].name;
+        const char *other = b->col[i]->name;
 
         if (has_name(adds, other) || !vl_field_depends(other, name))
             continue;
@@ -148,7 +148,7 @@ static int make_delta(struct vl_ctx *x, struct vl_batch *d, const struct vl_batc
     int rc;
 
     for (size_t i = 0; i < b->ncol; i++) {
-        const char *name = b->col[i].name;
+        const char *name = b->col[i]->name;
         if (!strcmp(name, "uid") || !strcmp(name, "sample") || has_name(adds, name))
             columns[nc++] = name;
     }

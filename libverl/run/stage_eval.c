@@ -177,7 +177,7 @@ static int read_variables(struct vl_ctx *x, struct samples *s, const struct vl_e
     if ((o->vars.n == 0 || listed(&o->vars, "reward")) && add_reward(s, e))
         return e->code;
     for (size_t k = 0; k < s->b->ncol; k++) {
-        const struct vl_col *c = &s->b->col[k];
+        const struct vl_col *c = s->b->col[k];
         int wanted = o->vars.n ? listed(&o->vars, c->name) : scorers(c);
         if (wanted && strcmp(c->name, "reward") && !add_column(s, c) && o->vars.n)
             return vl_fail(e, VL_E_DATA, "column %s does not hold a number in every row", c->name);

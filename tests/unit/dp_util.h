@@ -101,7 +101,7 @@ static UNUSED void same_batch(const struct vl_batch *a, const struct vl_batch *b
     assert_int_equal(a->has_batch, b->has_batch);
     assert_int_equal(a->ncol, b->ncol);
     for (size_t i = 0; i < a->ncol; i++) {
-        const struct vl_col *x = &a->col[i], *y = &b->col[i];
+        const struct vl_col *x = a->col[i], *y = b->col[i];
 
         assert_string_equal(x->name, y->name);
         assert_int_equal(x->kind, y->kind);

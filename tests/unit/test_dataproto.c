@@ -96,10 +96,10 @@ static char *text_of(const struct vl_batch *b)
     struct vl_buf t = { 0 };
 
     for (size_t i = 0; i < b->ncol; i++) {
-        vl_buf_printf(&t, "%s%s=[", i ? " " : "", b->col[i].name);
+        vl_buf_printf(&t, "%s%s=[", i ? " " : "", b->col[i]->name);
         for (int64_t r = 0; r < b->rows; r++) {
             vl_buf_str(&t, r ? "," : "");
-            must(vl_view_value(&t, &b->col[i], r, NULL, &e));
+            must(vl_view_value(&t, b->col[i], r, NULL, &e));
         }
         vl_buf_ch(&t, ']');
     }
@@ -857,9 +857,9 @@ CASE(71)
     struct vl_batch b = mk(2);
     static const uint8_t want[16] = { [8] = 1 };
 
-    assert_string_equal(vl_dtype_name(b.col[0].dtype), "I64");
-    assert_int_equal(b.col[0].bytes, 16);
-    assert_memory_equal(b.col[0].data, want, 16);
+    assert_string_equal(vl_dtype_name(b.col[0]->dtype), "I64");
+    assert_int_equal(b.col[0]->bytes, 16);
+    assert_memory_equal(b.col[0]->data, want, 16);
     vl_batch_free(&b);
 }
 

@@ -128,7 +128,7 @@ static void selective(void **state)
     must(vl_dp_read(&b, path("s.dp"), &opt, &e), &e);
     assert_int_equal(b.rows, 40000);
     assert_int_equal(b.ncol, a.ncol);
-    assert_null(b.col[0].data);
+    assert_null(b.col[0]->data);
     vl_batch_free(&b);
 
     /* damage in a column that is not read is not looked at; in one that is, it is found */
