@@ -178,6 +178,18 @@ static int already(struct sync *s, const char *dir, const char *name, int64_t cu
     return e->code;
 }
 
+/* -m: an empty state is filled from it, as verl-update would, so that a run can begin with a sync. */
+static int fill(struct sync *s, const char *model, struct vl_err *e)
+{
+    struct vl_state st = { .lock = -1 };
+    int filled = 0;
+
+    if (!vl_state_begin(&st, s->x->common->state, model, -1, VL_HEAD_LM, &filled, e) && filled)
+        vl_info(&s->x->log, "%s: filled as v000000 from %s", s->x->common->state, model);
+    vl_state_close(&st);
+    return e->code;
+}
+
 static int open_sender(struct sync *s, struct vl_err *e)
 {
     const char *state = s->x->common->state, *from = s->o->from;
@@ -190,7 +202,9 @@ static int open_sender(struct sync *s, struct vl_err *e)
     if (from && s->number < 0)
         return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", from);
     if (s->number < 0)
-        return vl_fail(e, VL_E_NOINPUT, "%s: no train state here (no link `current`)", state);
+        return vl_fail(e, VL_E_NOINPUT,
+                       "%s: no train state here (no link `current`); -m MODEL fills an empty one",
+                       state);
     if (vl_state_record_read(&s->rec, state, s->number, e))
         return e->code;
     vl_version_name(name, s->number);
@@ -213,6 +227,8 @@ static int run(struct sync *s, struct vl_err *e)
     int64_t current;
     int lock;
 
+    if (s->x->common->model && fill(s, s->x->common->model, e))
+        return e->code;
     if (open_sender(s, e) || vl_fs_mkdirs(dir, e) || vl_version_lock(dir, &lock, e))
         return e->code;
     vl_version_name(name, s->number);
