@@ -163,7 +163,11 @@ static int add_columns(struct step *s, const char *path, struct vl_err *e)
 static int read_columns(struct step *s, struct vl_err *e)
 {
     for (size_t i = NCOLUMNS; i-- > 0 && !e->code;) {
-        char *path = file_path(s, files[i]);
+        char *path;
+
+        if (i == 0 && s->rows.ncol)
+            break; /* prompts.dp has a row per prompt, not per sample; gen.dp repeats its columns */
+        path = file_path(s, files[i]);
         if (path)
             (void)!add_columns(s, path, e);
         free(path);
