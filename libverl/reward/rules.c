@@ -11,6 +11,13 @@ static const struct vl_rule rules[] = {
     { "exact", "score|format_score", "the whole response equals the ground truth", vl_score_exact },
     { "gsm8k", "method|score|format_score",
       "the number after the last \"#### \" (method strict, flexible or number)", vl_score_gsm8k },
+    { "math", "", "the last \\boxed{} or \\fbox{}, compared as Hendrycks' MATH", vl_score_math },
+    { "math_dapo", "strict_box_verify", "the last \"Answer:\", compared as DAPO; 1 or -1",
+      vl_score_math_dapo },
+    { "search_r1", "score|format_score", "the last <answer> is one of the targets",
+      vl_score_search_r1 },
+    { "search_r1_subem", "score|format_score", "the last <answer> contains one of the targets",
+      vl_score_search_r1_part },
     { NULL, NULL, NULL, NULL },
 };
 
@@ -20,6 +27,20 @@ static const struct {
 } sources[] = {
     { "exact", "exact" },
     { "openai/gsm8k", "gsm8k" },
+    { "lighteval/MATH", "math" },
+    { "DigitalLearningGmbH/MATH-lighteval", "math" },
+    { "HuggingFaceH4/MATH-500", "math" },
+    { "math_dapo", "math_dapo" },
+    { "math", "math_dapo" },
+    { "math_dapo_reasoning", "math_dapo" },
+    { "aime*", "math_dapo" },
+    { "searchR1_nq", "search_r1" },
+    { "searchR1_triviaqa", "search_r1" },
+    { "searchR1_popqa", "search_r1" },
+    { "searchR1_hotpotqa", "search_r1" },
+    { "searchR1_2wikimultihopqa", "search_r1" },
+    { "searchR1_musique", "search_r1" },
+    { "searchR1_bamboogle", "search_r1" },
 };
 
 const struct vl_rule *vl_rules(void)
@@ -95,7 +116,7 @@ static int set(struct vl_rule_args *a, const char *name, const struct vl_json *j
         return vl_json_f64(j, v, &a->score);
     if (!strcmp(name, "format_score"))
         return vl_json_f64(j, v, &a->format_score);
-    return vl_json_bool(j, v, &a->strict_box);
+    return vl_json_bool(j, v, &a->strict_box); /* strict_box_verify */
 }
 
 static int set_member(struct vl_rule_args *a, const struct vl_rule *rule, const struct vl_json *j,
@@ -110,7 +131,8 @@ static int set_member(struct vl_rule_args *a, const struct vl_rule *rule, const 
     if (!takes(rule, name.s))
         vl_fail(e, VL_E_USAGE, "--args: scorer %s takes no '%s'; it takes %s",
                 rule ? rule->name : "by rule", name.s,
-                rule ? rule->args : "method, score, format_score, strict_box_verify");
+                rule ? (*rule->args ? rule->args : "none")
+                     : "method, score, format_score, strict_box_verify");
     else if (!set(a, name.s, j, c + 1))
         vl_fail(e, VL_E_USAGE,
                 "--args: %s is %.80s; method is \"strict\", \"flexible\" or \"number\", scores are "

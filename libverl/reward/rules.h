@@ -48,6 +48,10 @@ int vl_rule_args_parse(struct vl_rule_args *a, const struct vl_rule *rule, const
 /* The scorers. */
 void vl_score_exact(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_math(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_math_dapo(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_search_r1(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_search_r1_part(const struct vl_rule_in *in, struct vl_score *out);
 
 /* Shared by scorers (rules.c). */
 void vl_score_set(struct vl_score *out, double score); /* score = acc = score */

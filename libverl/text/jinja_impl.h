@@ -312,7 +312,6 @@ void vl_jv_tojson(struct vl_jin *in, struct vl_buf *b, struct vl_jv v,
 void vl_py_float(struct vl_buf *b, double x); /* repr(float) */
 
 /* jinja_str.c: Python's str, over UTF-8 */
-int vl_py_space(uint32_t cp);
 struct vl_jv vl_py_strip(struct vl_jv s, int left, int right);
 struct vl_jv vl_py_strip_chars(struct vl_jv s, struct vl_jv chars, int left, int right);
 struct vl_jv vl_py_slice(struct vl_jin *in, struct vl_jv s, int64_t at, int64_t n, int64_t step);

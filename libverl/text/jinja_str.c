@@ -9,11 +9,6 @@
 
 #include "libverl/text/unicode.h"
 
-int vl_py_space(uint32_t cp)
-{
-    return vl_uc_space(cp) || (cp >= 0x1C && cp <= 0x1F);
-}
-
 static struct vl_jv part(struct vl_jv s, size_t from, size_t to)
 {
     struct vl_jv v = s;

@@ -150,3 +150,8 @@ int vl_uc_punct(uint32_t c)
         return 0;
     }
 }
+
+int vl_py_space(uint32_t cp)
+{
+    return vl_uc_space(cp) || (cp >= 0x1C && cp <= 0x1F);
+}

@@ -39,6 +39,7 @@ size_t vl_utf8_partial(const char *s, size_t n);
 size_t vl_utf8_count(const char *s, size_t n);
 
 int vl_uc_space(uint32_t cp);   /* White_Space */
+int vl_py_space(uint32_t cp);   /* what Python's str.strip() and \s take for white space */
 int vl_uc_word(uint32_t cp);    /* \w */
 int vl_uc_numeric(uint32_t cp); /* category N* */
 int vl_uc_punct(uint32_t cp);   /* ASCII punctuation or category P* */
