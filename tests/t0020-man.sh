@@ -5,7 +5,7 @@
 # Long options of --help, those of its own (before "Common options") or all.
 help_options() {
     "$1" --help | awk -v all="$2" '/^Common options/ && !all { exit } { print }' |
-        sed -n 's/^  *\(-., \)\{0,1\}\(--[a-z0-9][a-z0-9-]*\).*/\2/p' | sort -u
+        sed -n 's/^  \(    \|-., \)\(--[a-z0-9][a-z0-9-]*\).*/\2/p' | sort -u
 }
 man_options() {
     # .It Fl t , Fl -temperature Ar X

@@ -62,10 +62,9 @@ struct vl_program {
     const char *name;    /* "verl-rollout" */
     const char *summary; /* one line */
     const char *usage;   /* "[OPTION...] [key=value...]" */
-    const char
-        *subtree; /* own config subtree for key suffixes, "actor_rollout_ref.rollout"; "": the
-                            keys of its own table, where these lie at the top (SFT) */
-    const char *details;       /* further help text (columns read and written, examples) or NULL */
+    const char *subtree; /* own config subtree for key suffixes: "actor_rollout_ref.rollout"; "":
+                            the keys of its own table, where these lie at the top (SFT) */
+    const char *details; /* further help text (columns read and written, examples) or NULL */
     const struct vl_opt *opts; /* ends with type VL_T_END; common options are added by vl_parse */
     int takes_operands;        /* operands that hold no '=' are allowed; all after -- */
     unsigned omit;             /* VL_NO_*: common options that mean nothing here */
