@@ -4,7 +4,7 @@
 
 # Long options of --help, those of its own (before "Common options") or all.
 help_options() {
-    "$1" --help | awk -v all="$2" '/^Common options/ && !all { exit } { print }' |
+    "$1" --help | awk -v all="$2" '/^Common options/ && !all { skip = 1 } !skip { print }' |
         sed -n 's/^  \(    \|-., \)\(--[a-z0-9][a-z0-9-]*\).*/\2/p' | sort -u
 }
 man_options() {
@@ -27,7 +27,10 @@ for f in "$BUILD"/bin/verl-*; do
         help_options $p 1 >all
         man_options '$page' >man
         comm -23 own man >missing
-        comm -13 all man >extra
+        # a page may list a switch in the form that changes something: --no-name
+        comm -13 all man | while read -r o; do
+            grep -qx -e \"--\${o#--no-}\" all || echo \"\$o\"
+        done >extra
         sed 's/^/not in the page: /' missing
         sed 's/^/not in --help: /' extra
         [ ! -s missing ] && [ ! -s extra ]"
