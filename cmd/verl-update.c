@@ -130,6 +130,8 @@ static const struct vl_opt actor_rows[] = {
     REAL(ACTOR "entropy_coeff", entropy_coeff, -1e9, 1e9, "weight of the entropy bonus"),
     FLAG(NULL, ACTOR "calculate_entropy", NULL, calculate_entropy, VL_F_PROV,
          "compute the entropy metric even without the bonus"),
+    FLAG(NULL, ACTOR "use_rollout_log_probs", NULL, use_rollout_log_probs, VL_F_PROV,
+         "take rollout_log_probs in place of old_log_probs"),
     FLAG(NULL, ACTOR "use_kl_loss", NULL, use_kl_loss, VL_F_PROV,
          "add the KL to the reference (column ref_log_prob) to the loss"),
     REAL(ACTOR "kl_loss_coef", kl_loss_coef, 0, 1e9, "its weight"),

@@ -165,11 +165,11 @@ static int open_state(struct job *j, struct vl_err *e)
 }
 
 /* The options that can change values, with the seed, as one JSON object. Caller frees. */
-static char *effective_options(const struct vl_ctx *x)
+static char *effective_options(const struct vl_update *u)
 {
-    char *text = vl_parsed_provenance(x->parsed);
+    char *text = vl_parsed_provenance(u->x->parsed);
     size_t n = strlen(text);
-    char *all = vl_asprintf("%.*s,\"--seed\":%" PRId64 "}", (int)(n - 1), text, x->common->seed);
+    char *all = vl_asprintf("%.*s,\"--seed\":%" PRId64 "}", (int)(n - 1), text, u->seed);
 
     free(text);
     return all;
@@ -181,7 +181,8 @@ static int identify(struct job *j, struct vl_err *e)
     struct vl_comm *c = &j->u.x->comm;
 
     vl_meta_del(&j->batch, "timing");
-    j->options = effective_options(j->u.x);
+    j->u.seed = vl_stage_seed(j->u.x, &j->batch);
+    j->options = effective_options(&j->u);
     j->made = -1;
     if (c->rank == 0 && !vl_dp_hash(&j->batch, j->hash, e))
         j->made = vl_state_made(&j->s, j->u.from, j->hash, j->options);
@@ -269,15 +270,12 @@ static int make_plan(struct job *j, struct vl_err *e)
 {
     const struct vl_update_opts *o = j->u.o;
     int sft = o->role == VL_ROLE_SFT;
-    int64_t n = 1, total, per, meta_n = 0, seed = o->data_seed;
+    int64_t n = 1, total, per;
     struct vl_ctx *x = j->u.x;
 
-    if (!sft) {
-        n = o->n;
-        if (!vl_parsed_given(x->parsed, &o->n) && vl_meta_i64(&j->batch, "n", &meta_n) &&
-            meta_n > 0)
-            n = meta_n;
-    }
+    if (!sft && vl_stage_i64(x, &j->batch, "n", &o->n, &n, e))
+        return e->code;
+    n = n > 0 ? n : 1;
     per = o->mini_batch > INT64_MAX / n ? INT64_MAX : o->mini_batch * n;
     if (sft && per > j->batch.rows)
         return vl_fail(e, VL_E_DATA,
@@ -289,7 +287,7 @@ static int make_plan(struct job *j, struct vl_err *e)
         (o->sft_steps < j->plan.steps || !vl_parsed_given(x->parsed, &o->epochs)))
         j->plan.steps = o->sft_steps;
     j->plan.shuffle = o->shuffle;
-    j->plan.seed = (uint64_t)(seed == VL_NULL_I64 ? x->common->seed : seed);
+    j->plan.seed = (uint64_t)(o->data_seed == VL_NULL_I64 ? j->u.seed : o->data_seed);
     if (!sft)
         j->plan.epoch0 = (uint32_t)(j->global_step * o->epochs);
     total = sft ? j->plan.steps : o->total_steps > 0 ? o->total_steps : j->s.rec.total_steps;
@@ -545,6 +543,8 @@ static void put_metrics(struct job *j, struct vl_batch *b)
     put_metric(b, role, "lr", t->last.lr);
     if (role == VL_ROLE_ACTOR && j->u.o->use_kl_loss)
         put_metric(b, role, "kl_coef", j->u.o->kl_loss_coef);
+    if (role != VL_ROLE_SFT && j->u.lag >= 0)
+        put_metric(b, role, "weight_version_lag", (double)j->u.lag);
     put_metric(b, role, "optimizer_steps", (double)t->steps);
     put_metric(b, role, "skipped_steps", (double)t->skipped);
     put_metric(b, role, "rows", (double)t->rows);

@@ -45,7 +45,7 @@ struct vl_update_opts {
     struct vl_pg_opts pg;
     const char *loss_mode, *agg, *kl_loss_type;
     double loss_scale_factor, entropy_coeff, kl_loss_coef, cliprange_value;
-    int use_kl_loss, calculate_entropy;
+    int use_kl_loss, calculate_entropy, use_rollout_log_probs;
     /* sft */
     int64_t sft_steps; /* trainer.total_training_steps; VL_NULL_I64: epochs decide */
     int64_t save_freq; /* publish after so many steps; <= 0: only at the end */
@@ -85,7 +85,6 @@ struct vl_update_data {
     const float *values, *returns;
     double *draw; /* (B, R) owned: clip_cov's numbers or NULL */
     float inv_temp;
-    int old_is_rollout;
 };
 
 /* ---- Running ---- */
@@ -109,8 +108,10 @@ struct vl_update {
     struct vl_actor_opts actor;
     enum vl_agg agg;
     double beta[2];
+    int64_t seed; /* given, or the batch's */
     int64_t from; /* -1 = not given */
     int64_t t;    /* Adam's step count so far */
+    int64_t lag; /* versions between the weights that made a column and those updated; -1 unknown */
 };
 
 /* Checks the options that need no data. */

@@ -4,6 +4,7 @@
 #include "formats/json.h"
 #include "libverl/base/philox.h"
 #include "libverl/engine/generate.h"
+#include "libverl/model/version.h"
 #include "libverl/run/weights.h"
 
 #include <inttypes.h>
@@ -67,8 +68,11 @@ static int check_stale(struct vl_update *u, const struct vl_batch *b, const char
                        const struct vl_state_record *base, struct vl_err *e)
 {
     struct vl_weights_id id;
+    int state = fresh(b, name, base, &id);
+    int64_t made = state ? -1 : vl_version_number(id.version);
 
-    if (fresh(b, name, base, &id) != 0)
+    u->lag = state > 0 ? 0 : made >= 0 && made < base->version ? base->version - made : -1;
+    if (state)
         return 0;
     if (!u->o->stale_ok)
         return vl_fail(e, VL_E_DATA,
@@ -92,6 +96,9 @@ static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
     char *mode;
     int ok;
 
+    if (u->o->use_rollout_log_probs)
+        return column(b, "rollout_log_probs", R, &d->old_logp, "verl-rollout adds it", e) ||
+               check_stale(u, b, "rollout_log_probs", base, e);
     if (vl_batch_col(b, "old_log_probs"))
         return column(b, "old_log_probs", R, &d->old_logp, "", e) ||
                check_stale(u, b, "old_log_probs", base, e);
@@ -105,7 +112,7 @@ static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
                            ? ", and rollout_log_probs cannot take its place (they must be "
                              "full-vocabulary and of the weights that are updated)"
                            : "");
-    d->old_is_rollout = 1;
+    u->lag = 0;
     vl_info(&u->x->log, "no old_log_probs: rollout_log_probs are used (same weights, same bits)");
     return column(b, "rollout_log_probs", R, &d->old_logp, "", e);
 }
@@ -184,7 +191,7 @@ static void make_draws(struct vl_update *u, const struct vl_batch *b)
         size_t n = sizeof i;
         const char *text = uid && uid->kind == VL_COL_JSON ? vl_col_json(uid, i, &n) : NULL;
         struct vl_philox_key key =
-            vl_philox_key(text ? (const void *)text : &i, n, (uint64_t)u->x->common->seed);
+            vl_philox_key(text ? (const void *)text : &i, n, (uint64_t)u->seed);
         int64_t s = sample && sample->dtype == VL_I64 && sample->ndim == 1
                         ? ((const int64_t *)sample->data)[i]
                         : 0;
