@@ -203,7 +203,7 @@ int main(int argc, char **argv)
           .name = "plain-special",
           .dst = &o.plain_special,
           .flags = VL_F_PROV,
-          .help = "what spells a special token in a string prompt or response is ordinary text" },
+          .help = "what spells a special token in a prompt's or response's text is ordinary text" },
         { .type = VL_T_STR,
           .key = "data.tokenizer",
           .dst = &o.tokenizer_path,
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
           .name = "eos",
           .dst = &o.eos,
           .flags = VL_F_PROV,
-          .help = "end each response with the tokenizer's end token" },
+          .help = "responses end with the tokenizer's end token" },
         { .type = VL_T_END },
     };
     const struct vl_program program = {

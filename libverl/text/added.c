@@ -134,7 +134,7 @@ static size_t spaces_after(const char *s, size_t at, size_t n)
 int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char *s, size_t n,
                  unsigned flags, const struct vl_cut *cut, struct vl_err *e)
 {
-    size_t done = 0, i = 0;
+    size_t done = 0, i = 0, k = 0;
 
     while (i < n) {
         const struct vl_added *a = longest_at(m, t->added, s + i, n - i);
@@ -145,7 +145,11 @@ int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char 
             continue;
         }
         i = stop = start + a->norm_n;
-        if ((a->special && (flags & VL_TOK_NO_PARSE)) || start < done)
+        while (k < cut->nnot && cut->not_at[k] < start)
+            k++;
+        if (a->special && ((flags & VL_TOK_NO_PARSE) || (k < cut->nnot && cut->not_at[k] == start)))
+            continue;
+        if (start < done)
             continue;
         if (a->single_word && (word_before(s, start) || word_after(s, stop, n)))
             continue;

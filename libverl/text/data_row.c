@@ -251,6 +251,72 @@ static void make_prompt(const struct vl_row_work *w, struct vl_row *r)
     r->prompt_json = vl_buf_detach(&b);
 }
 
+static int put_marked(const struct vl_row_work *w, const struct vl_json *j, int64_t at,
+                      struct vl_buf *out, struct vl_err *e)
+{
+    struct vl_buf text = { 0 }, marked = { 0 };
+
+    if (vl_json_str(j, at, &text) == 0)
+        vl_json_raw(j, at, out);
+    else if (vl_tok_mark(w->tok, text.s ? text.s : "", text.n, &marked, e) == 0)
+        vl_json_put_str(out, marked.s ? marked.s : "", marked.n);
+    vl_buf_free(&text);
+    vl_buf_free(&marked);
+    return e->code;
+}
+
+/* Copies an object of a message or of a part of one, with its content or text marked. */
+static int mark_object(const struct vl_row_work *w, const struct vl_json *j, int64_t at,
+                       struct vl_buf *out, struct vl_err *e)
+{
+    uint32_t k, c, i, p;
+
+    if (!vl_json_is(j, at, VL_JSON_OBJECT)) {
+        vl_json_raw(j, at, out);
+        return 0;
+    }
+    vl_buf_ch(out, '{');
+    for (k = 0, c = (uint32_t)at + 1; k < j->node[at].count; k++, c = j->node[c + 1].next) {
+        vl_buf_str(out, k ? ", " : "");
+        vl_json_raw(j, c, out);
+        vl_buf_str(out, ": ");
+        if (!vl_json_streq(j, c, "content") && !vl_json_streq(j, c, "text")) {
+            vl_json_raw(j, c + 1, out);
+        } else if (vl_json_is(j, c + 1, VL_JSON_ARRAY)) {
+            vl_buf_ch(out, '[');
+            for (i = 0, p = c + 2; i < j->node[c + 1].count; i++, p = j->node[p].next) {
+                vl_buf_str(out, i ? ", " : "");
+                if (mark_object(w, j, p, out, e))
+                    return e->code;
+            }
+            vl_buf_ch(out, ']');
+        } else if (put_marked(w, j, c + 1, out, e)) {
+            return e->code;
+        }
+    }
+    vl_buf_ch(out, '}');
+    return 0;
+}
+
+/* The messages with marks in what their content spells (--plain-special). */
+static int mark_messages(const struct vl_row_work *w, const char *messages, struct vl_buf *out,
+                         struct vl_err *e)
+{
+    struct vl_json j = { 0 };
+    uint32_t k, c;
+
+    if (vl_json_parse(&j, messages, strlen(messages), "messages", e) == 0) {
+        vl_buf_ch(out, '[');
+        for (k = 0, c = 1; k < j.node[0].count && !e->code; k++, c = j.node[c].next) {
+            vl_buf_str(out, k ? ", " : "");
+            (void)!mark_object(w, &j, c, out, e);
+        }
+        vl_buf_ch(out, ']');
+    }
+    vl_json_free(&j);
+    return e->code;
+}
+
 /* How many begin tokens the ids start with, against the one the tokenizer itself would add. */
 static void check_bos(struct vl_row_work *w, const struct vl_ids *ids)
 {
@@ -272,7 +338,8 @@ static void check_bos(struct vl_row_work *w, const struct vl_ids *ids)
 static int tokenize_messages(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
 {
     int64_t tools_at = member(r, "tools");
-    struct vl_buf tools = { 0 };
+    struct vl_buf tools = { 0 }, messages = { 0 };
+    int marked = w->o->plain_special && r->special;
 
     if (!w->chat)
         return vl_fail(e, VL_E_DATA,
@@ -283,10 +350,15 @@ static int tokenize_messages(struct vl_row_work *w, struct vl_row *r, struct vl_
     if (vl_json_is(&r->j, tools_at, VL_JSON_ARRAY))
         vl_json_raw(&r->j, tools_at, &tools);
     vl_buf_reset(&w->scratch);
-    if (vl_chat_apply(w->chat, r->prompt_json, strlen(r->prompt_json), tools.s, 1, &w->scratch,
-                      e) == 0)
-        (void)!vl_tok_encode(w->tok, w->scratch.s ? w->scratch.s : "", w->scratch.n, 0, &r->prompt,
-                             e);
+    vl_buf_str(&messages, r->prompt_json);
+    if (marked) {
+        vl_buf_reset(&messages);
+        (void)!mark_messages(w, r->prompt_json, &messages, e);
+    }
+    if (!e->code && vl_chat_apply(w->chat, messages.s, messages.n, tools.s, 1, &w->scratch, e) == 0)
+        (void)!vl_tok_encode(w->tok, w->scratch.s ? w->scratch.s : "", w->scratch.n,
+                             marked ? VL_TOK_MARKED : 0, &r->prompt, e);
+    vl_buf_free(&messages);
     vl_buf_free(&tools);
     w->templated++;
     check_bos(w, &r->prompt);

@@ -59,7 +59,7 @@ static int normalized_part(void *arg, const char *s, size_t n, int32_t id, struc
 static int raw_part(void *arg, const char *s, size_t n, int32_t id, struct vl_err *e)
 {
     struct encoding *x = arg;
-    struct vl_cut cut = { normalized_part, x };
+    struct vl_cut cut = { .part = normalized_part, .arg = x };
 
     if (id >= 0) {
         vl_ids_add(x->out, id);
@@ -73,16 +73,42 @@ static int raw_part(void *arg, const char *s, size_t n, int32_t id, struct vl_er
     return vl_added_cut(x->t, &x->t->normalized, x->norm.s, x->norm.n, x->flags, &cut, e);
 }
 
+/* Takes the marks out of the text; *at gets where, in what is left, the characters before them
+ * start: there no special token is meant. */
+static void unmark(const char *text, size_t n, struct vl_buf *out, size_t **at, size_t *nat)
+{
+    size_t cap = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (n - i < 3 || memcmp(text + i, VL_TOK_MARK, 3) != 0 || !out->n) {
+            vl_buf_ch(out, text[i]);
+            continue;
+        }
+        if (*nat == cap) {
+            cap = cap ? 2 * cap : 16;
+            *at = vl_realloc(*at, cap * sizeof **at);
+        }
+        (*at)[(*nat)++] = vl_uc_back(out->s, out->n);
+        i += 2;
+    }
+}
+
 int vl_tok_encode(const struct vl_tok *t, const char *text, size_t n, unsigned flags,
                   struct vl_ids *out, struct vl_err *e)
 {
     struct encoding x = { .t = t, .flags = flags, .out = out, .first = 1 };
-    struct vl_cut cut = { raw_part, &x };
-    struct vl_buf good = { 0 };
+    struct vl_cut cut = { .part = raw_part, .arg = &x };
+    struct vl_buf good = { 0 }, plain_text = { 0 };
+    size_t *not_at = NULL;
 
     if (!vl_utf8_valid(text, n)) {
         vl_utf8_lossy(&good, text, n);
         text = good.s, n = good.n;
+    }
+    if (flags & VL_TOK_MARKED) {
+        unmark(text, n, &plain_text, &not_at, &cut.nnot);
+        text = plain_text.s ? plain_text.s : "", n = plain_text.n;
+        cut.not_at = not_at;
     }
     x.pieces.m = vl_regex_match_new();
     if (flags & VL_TOK_SPECIAL)
@@ -91,7 +117,9 @@ int vl_tok_encode(const struct vl_tok *t, const char *text, size_t n, unsigned f
     if (vl_added_cut(t, &t->raw, text, n, flags, &cut, e) == 0 && (flags & VL_TOK_SPECIAL))
         for (size_t i = 0; i < t->post.after.n; i++)
             vl_ids_add(out, t->post.after.id[i]);
+    free(not_at);
     vl_buf_free(&good);
+    vl_buf_free(&plain_text);
     vl_buf_free(&x.norm);
     vl_pieces_free(&x.pieces);
     return e->code;
@@ -123,13 +151,49 @@ static int count_part(void *arg, const char *s, size_t n, int32_t id, struct vl_
 int64_t vl_tok_count_special(const struct vl_tok *t, const char *text, size_t n)
 {
     struct encoding x = { .t = t };
-    struct vl_cut cut = { count_part, &x };
+    struct vl_cut cut = { .part = count_part, .arg = &x };
     struct vl_err e = { 0 };
 
     if (vl_added_cut(t, &t->raw, text, n, 0, &cut, &e) ||
         vl_added_cut(t, &t->normalized, text, n, 0, &cut, &e))
         return 0;
     return x.special;
+}
+
+static int mark_part(void *arg, const char *s, size_t n, int32_t id, struct vl_err *e)
+{
+    struct encoding *x = arg;
+    uint32_t cp;
+    size_t k = 0;
+
+    (void)e;
+    if (vl_tok_is_special(x->t, id)) {
+        k = vl_uc_next(s, n, &cp);
+        vl_buf_add(&x->norm, s, k);
+        vl_buf_str(&x->norm, VL_TOK_MARK);
+    }
+    vl_buf_add(&x->norm, s + k, n - k);
+    return 0;
+}
+
+int vl_tok_mark(const struct vl_tok *t, const char *text, size_t n, struct vl_buf *out,
+                struct vl_err *e)
+{
+    struct encoding x = { .t = t };
+    struct vl_cut cut = { .part = mark_part, .arg = &x };
+
+    if (memmem(text, n, VL_TOK_MARK, 3))
+        return vl_fail(e, VL_E_DATA, "the text holds U+FDD0, which is no character");
+    for (size_t i = 0; i < t->nadded; i++)
+        if (t->added[i].special && t->added[i].normalized)
+            return vl_fail(e, VL_E_DATA,
+                           "the tokenizer looks for the special token %s in normalized text: "
+                           "spelled ones cannot be told from real ones",
+                           t->added[i].s);
+    if (vl_added_cut(t, &t->raw, text, n, 0, &cut, e) == 0)
+        vl_buf_add(out, x.norm.s, x.norm.n);
+    vl_buf_free(&x.norm);
+    return e->code;
 }
 
 const char *vl_tok_text(const struct vl_tok *t, int32_t id, size_t *n)

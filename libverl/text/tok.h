@@ -21,6 +21,7 @@ void vl_tok_free(struct vl_tok *t);
 enum {
     VL_TOK_SPECIAL = 1,  /* run the post-processor (adds <s> and the like) */
     VL_TOK_NO_PARSE = 2, /* text that spells a special token is ordinary text */
+    VL_TOK_MARKED = 4,   /* the same, only for those that vl_tok_mark has marked */
 };
 /* Appends the ids of text (n bytes; bytes that are not UTF-8 become U+FFFD first). */
 int vl_tok_encode(const struct vl_tok *t, const char *text, size_t n, unsigned flags,
@@ -51,6 +52,13 @@ int vl_tok_is_special(const struct vl_tok *t, int32_t id);
 int vl_tok_pretokens(const struct vl_tok *t, const char *text, size_t n,
                      void (*piece)(void *arg, const char *s, size_t n), void *arg,
                      struct vl_err *e) VL_MUST_CHECK;
+/* Appends the text with VL_TOK_MARK inside each special token it spells, so that a template can put it
+ * beside real ones; vl_tok_encode with VL_TOK_MARKED takes the marks out again. VL_E_DATA when the
+ * text has that character already (Unicode calls it no character, so no text should), or when the
+ * tokenizer looks for special tokens in normalized text, where marks would get lost. */
+#define VL_TOK_MARK "\xEF\xB7\x90" /* U+FDD0 */
+int vl_tok_mark(const struct vl_tok *t, const char *text, size_t n, struct vl_buf *out,
+                struct vl_err *e) VL_MUST_CHECK;
 /* How many special tokens the text spells (0 with text that NO_PARSE would not change). */
 int64_t vl_tok_count_special(const struct vl_tok *t, const char *text, size_t n);
 const char *vl_tok_template(const struct vl_tok *t); /* chat template text or NULL */

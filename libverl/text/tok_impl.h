@@ -140,6 +140,8 @@ void vl_matcher_build(struct vl_matcher *m, const struct vl_added *a, size_t n, 
 struct vl_cut {
     int (*part)(void *arg, const char *s, size_t n, int32_t id, struct vl_err *e);
     void *arg;
+    const size_t *not_at; /* (nnot) ascending bytes at which no special token starts */
+    size_t nnot;
 };
 int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char *s, size_t n,
                  unsigned flags, const struct vl_cut *cut, struct vl_err *e) VL_MUST_CHECK;
