@@ -210,6 +210,8 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
 {
     struct share s = { 0 };
 
+    if (!r->B)
+        return vl_fail(e, VL_E_DATA, "the batch has no rows");
     cut_share(&s, r, cut, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
     if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {
