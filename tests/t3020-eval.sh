@@ -59,6 +59,7 @@ step() {
     gen=$id,prompts,responses,attention_mask,response_mask
     verl-dump --schema all.dp | grep -q __num_turns__ && gen=$gen,__num_turns__
     verl-batch select -k $gen --meta global_steps -i all.dp -o step/gen.dp
+    verl-batch slice :1 -i step/gen.dp | verl-batch select -k $id,prompts --meta global_steps -o step/prompts.dp
     verl-batch select -k $id,token_level_scores --meta global_steps -i all.dp -o step/reward.dp
     verl-batch select -k $id,values --meta global_steps -i all.dp -o step/values.dp
     verl-batch select -k $id,token_level_rewards,advantages,returns --meta global_steps -i all.dp |
