@@ -128,6 +128,15 @@ ok "rollout correction: rejected rows keep their score in the group; wrong specs
     exits 65 run -e rloo rollout_rs=token_k2 rollout_rs_threshold=1e-12 -i rc.dp -o no.dp 2>err
     grep -q 'rejects every token' err"
 
+ok "weights of another program stay in the batch and enter the token baseline" "
+    jq -c '.cases[] | select(.name == \"optimal_token_baseline_isw_tail0_0\") | .inputs as \$i
+        | range(\$i.uid | length) as \$r
+        | (\$i | map_values(.[\$r])) + { sample: \$r, token_level_scores: \$i.token_level_rewards[\$r] }
+        | del(.token_level_rewards)' $GOLDEN/advantage.json | verl-batch from-json -o isw.dp
+    verl-advantage --as-verl -e optimal_token_baseline -i isw.dp -o out.dp 2>err
+    grep -q 'rollout_is_weights of the batch are kept' err
+    near out.dp advantages advantage optimal_token_baseline_isw_tail0_0 advantages"
+
 # ---- rules ----
 ok "a reward under the mask does not count unless --as-verl, and is reported" "
     printf '%s\n' '{\"uid\":\"a\",\"sample\":0,\"response_mask\":[1,0],\"token_level_scores\":[0,1]}' \

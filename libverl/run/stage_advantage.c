@@ -45,7 +45,8 @@ static void list_adds(const char **list, const struct vl_advantage_opts *o,
     list[n++] = "token_level_rewards";
     list[n++] = "advantages";
     list[n++] = "returns";
-    list[n++] = "rollout_is_weights";
+    if (corr->is && !o->bypass)
+        list[n++] = "rollout_is_weights";
     if (o->baseline)
         list[n++] = "reward_baselines";
     if (!replaced && corr->nrs && !o->bypass)
@@ -254,6 +255,16 @@ static int read_old(struct work *w, const char *why, struct vl_err *e)
     return want_f32(w, "old_log_probs", why, "run verl-logprob", &w->old_logp, e);
 }
 
+/* Importance weights somebody else made stay, and count; it is said, since they reach the loss. */
+static int given_weights(struct work *w, const float **weights, struct vl_err *e)
+{
+    *weights = w->weights;
+    if (w->weights || !vl_batch_col(w->b, "rollout_is_weights"))
+        return 0;
+    vl_info(&w->x->log, "rollout_is_weights of the batch are kept");
+    return find_f32(w, "rollout_is_weights", weights, e);
+}
+
 /* ---- Steps ---- */
 
 static int kl_in_reward(struct work *w, double coef, double *mean_kl, struct vl_err *e)
@@ -435,10 +446,10 @@ static int estimate(struct work *w, struct vl_err *e)
     in.mask = w->mask;
     in.score_mask = w->o->as_verl ? NULL : w->valid;
     in.left_out = w->left_out;
-    in.is_weights = w->weights;
     if (!strcmp(name, "grpo_vectorized"))
         o.norm_by_std = 1;
-    if ((needs & VL_ADV_GROUPS &&
+    if (given_weights(w, &in.is_weights, e) ||
+        (needs & VL_ADV_GROUPS &&
          (make_groups(w, &in.groups, e) || say_groups(w, &in.groups, e))) ||
         (needs & VL_ADV_VALUES && want_f32(w, "values", name, "run verl-value", &in.values, e)) ||
         (needs & VL_ADV_OLD_LOGP && read_old(w, name, e)) ||
