@@ -49,7 +49,23 @@ static int is_cased(uint32_t cp)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* A capital sigma is final when a cased letter comes before it and none after (marks skipped). */
+/* Case_Ignorable: marks and word-internal punctuation. */
+static int is_ignorable(uint32_t cp)
+{
+    static const uint32_t sign[] = { 0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,
+                                     0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                     0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A };
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+
+    for (size_t i = 0; i < sizeof sign / sizeof *sign; i++)
+        if (cp == sign[i])
+            return 1;
+    return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
+           c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
+}
+
+/* A capital sigma is final when a cased letter comes before it and none after (ignorable characters
+ * skipped). */
 static int final_sigma(const char *s, size_t n, size_t at)
 {
     uint32_t cp = 0;
@@ -60,12 +76,12 @@ static int final_sigma(const char *s, size_t n, size_t at)
             return 0;
         i = vl_uc_back(s, i);
         vl_uc_next(s + i, n - i, &cp);
-    } while (utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_MN);
+    } while (is_ignorable(cp));
     if (!is_cased(cp))
         return 0;
     for (i = at + 2; i < n;) {
         i += vl_uc_next(s + i, n - i, &cp);
-        if (utf8proc_category((utf8proc_int32_t)cp) != UTF8PROC_CATEGORY_MN)
+        if (!is_ignorable(cp))
             return !is_cased(cp);
     }
     return 1;

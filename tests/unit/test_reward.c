@@ -160,6 +160,36 @@ static void search_scores_as_recorded(void **state)
     run_golden("search_r1_subem", "search_r1_subem", 134);
 }
 
+/* Python's lower(): a capital sigma at a word's end is final, and an apostrophe does not end it. */
+static void search_lower_case_is_pythons(void **state)
+{
+    static const struct {
+        const char *text, *target;
+        int hit;
+    } t[] = {
+        { "<answer>\xCE\x91\xCE\xA3</answer>", "\xCE\xB1\xCF\x82", 1 },
+        { "<answer>\xCE\x91\xCE\xA3</answer>", "\xCE\xB1\xCF\x83", 0 },
+        { "<answer>\xCE\x91\xCE\xA3'\xCE\x91</answer>", "\xCE\xB1\xCF\x83\xCE\xB1", 1 },
+        { "<answer>The U.S.A</answer>", "usa", 1 },
+        { "<answer>a-b</answer>", "ab", 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct vl_rule_args a = { .score = 1 };
+        char *json = vl_asprintf("{\"target\":[\"%s\"]}", t[i].target);
+        struct vl_rule_in in = { .text = t[i].text, .n = strlen(t[i].text), .args = &a };
+        struct vl_score got = { 0 };
+
+        in.truth_json = json;
+        in.truth_json_n = strlen(json);
+        vl_score_search_r1(&in, &got);
+        assert_true(got.score == t[i].hit);
+        vl_score_free(&got);
+        free(json);
+    }
+}
+
 /* Every source of verl that has a rule here, and none that verl does not know. */
 static void dispatch_as_recorded(void **state)
 {
@@ -316,6 +346,7 @@ int main(void)
         cmocka_unit_test(gsm8k_scores_as_recorded),
         cmocka_unit_test(math_scores_as_recorded),
         cmocka_unit_test(search_scores_as_recorded),
+        cmocka_unit_test(search_lower_case_is_pythons),
         cmocka_unit_test(dispatch_as_recorded),
         cmocka_unit_test(exact_ignores_space_around),
         cmocka_unit_test(gsm8k_number_is_lenient),
