@@ -53,6 +53,8 @@ int main(int argc, char **argv)
           VL_F_PROV },
         FLAG("ignore-eos", ROLLOUT "ignore_eos", ignore_eos, VL_F_PROV,
              "only the length limit ends a response"),
+        REAL("time-limit", NULL, time_limit, "SECONDS", 0, 1e9, VL_F_PROV,
+             "then rows end as they are, as aborted; 0: no limit"),
         FLAG(NULL, ROLLOUT "calculate_log_probs", log_probs, VL_F_PROV, "write rollout_log_probs"),
         WHOLE("global-steps", NULL, global_steps, "N", 0, UINT32_MAX, VL_F_PROV,
               "training step, part of every draw; taken from the batch"),

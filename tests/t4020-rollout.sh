@@ -72,6 +72,15 @@ ok "other columns are repeated with their rows" "
     rollout -i q.dp -o g.dp rollout.n=3
     verl-dump g.dp -r -f '.data_source' | awk '\$1 != \"s\" int((NR - 1) / 3 + 1) { exit 1 }'"
 
+ok "--time-limit: rows end as aborted, in order, and the batch is whole" "
+    rollout -i p.dp -o g.dp rollout.n=2 --time-limit 1e-9
+    verl-dump --check g.dp
+    [ \"\$(verl-dump g.dp -f '[.finish_reason, (.response_mask | add)]' | sort -u)\" = '[\"abort\",0]' ]
+    [ \$(verl-dump g.dp -f .uid | wc -l) = 12 ]
+    verl-logprob -q -m model -i g.dp -o h.dp
+    rollout -i p.dp rollout.n=2 --time-limit 1e-9 --stream | verl-logprob -q -m model -o s.dp
+    cmp h.dp s.dp"
+
 empty='{"uid":"e","prompts":[0,0],"attention_mask":[0,0]}'
 ok "an empty prompt begins with the begin token, and says so" "
     echo '$empty' | verl-batch from-json -q | verl-batch set-meta global_steps 1 -q -o e.dp

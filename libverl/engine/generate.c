@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libverl/base/log.h"
 #include "libverl/engine/internal.h"
 
 struct group {
@@ -474,6 +475,21 @@ static int step(struct run *r, struct vl_err *e)
     return 0;
 }
 
+/* The deadline has passed: running rows keep what they have, waiting ones stay empty. */
+static int abort_rows(struct run *r, struct vl_err *e)
+{
+    for (int64_t i = 0; i < r->seqs && !e->code; i++)
+        if (r->slot[i].gen >= 0)
+            (void)!finish(r, &r->slot[i], VL_FINISH_ABORT, e);
+    for (; r->next < r->prompts * r->o->n && !e->code; r->next++) {
+        r->gen[r->next].finish = VL_FINISH_ABORT;
+        r->rows_done++;
+        if ((r->next + 1) % r->o->n == 0 && r->o->finished)
+            (void)!r->o->finished(r->o->arg, r->next / r->o->n, e);
+    }
+    return e->code;
+}
+
 static int check(const struct run *r, int64_t *positions, struct vl_err *e)
 {
     const struct vl_gen_opts *o = r->o;
@@ -515,7 +531,7 @@ int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prom
         return e->code;
     }
     while (!e->code && r.rows_done < prompts * o->n)
-        if (step(&r, e))
+        if (o->deadline > 0 && vl_now() > o->deadline ? abort_rows(&r, e) : step(&r, e))
             break;
     close_run(&r);
     return e->code;

@@ -83,11 +83,17 @@ static int find_stops(struct rollout *r, struct vl_err *e)
     for (int64_t i = 0; i < m->nstop; i++)
         add_stop(r, m->stop_ids[i]);
     if (vl_fs_exists(m->dir, "tokenizer.json")) {
-        if (vl_tok_open(&tok, m->dir, e))
-            return e->code;
-        if (vl_tok_eos(tok) >= 0)
-            add_stop(r, vl_tok_eos(tok));
-        vl_tok_free(tok);
+        struct vl_err why = { 0 };
+
+        if (!vl_tok_open(&tok, m->dir, &why)) {
+            if (vl_tok_eos(tok) >= 0)
+                add_stop(r, vl_tok_eos(tok));
+            vl_tok_free(tok);
+        } else if (!r->nstop) {
+            return vl_fail(e, why.code, "%s", why.msg);
+        } else { /* ids are enough to sample */
+            vl_warn(&r->x->log, "%s; only the config's stop ids are used", why.msg);
+        }
     }
     if (!r->nstop)
         vl_warn(&r->x->log, "%s names no end id: only the length limit ends a response (--stop-id)",
@@ -282,6 +288,7 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
                                  .step = (uint32_t)r->steps,
                                  .max_seqs = o->max_seqs,
                                  .max_tokens = o->max_tokens,
+                                 .deadline = o->time_limit > 0 ? vl_now() + o->time_limit : 0,
                                  .finished = o->stream ? finished : NULL,
                                  .progress = progress,
                                  .arg = r };

@@ -22,6 +22,7 @@ struct vl_rollout_opts {
     double memory;                               /* share of free memory for the KV cache */
     int64_t global_steps;                        /* VL_NULL_I64 = from the batch */
     const char *from_json;                       /* outside generations, or NULL */
+    double time_limit;                           /* seconds of sampling, 0 = none */
     int stream; /* one document per prompt, written when its samples are done */
 };
 
