@@ -196,7 +196,7 @@ static struct vl_model *make(const char *more, enum vl_head head)
 {
     char *text = vl_asprintf("{%s%s, \"made_by\": \"x y\"}", SIZES, more);
     struct vl_err e = { 0 };
-    struct vl_model *m;
+    struct vl_model *m = NULL;
 
     if (vl_model_new(&m, text, "config.json", head, &e))
         fail_msg("%s", e.msg);
@@ -242,7 +242,7 @@ static void save_and_compare(const struct vl_model *m, const char *dtype, int64_
 {
     char *dir = scratch();
     struct vl_err e = { 0 };
-    struct vl_model *r;
+    struct vl_model *r = NULL;
 
     if (vl_model_save(m, dir, dtype, shard, NULL, &e) ||
         vl_model_open(&r, dir, VL_HEAD_AUTO, 1, &e))
@@ -290,7 +290,7 @@ static void expect_refused(const struct vl_model *from, const struct vl_model *c
     char *dir = scratch(), *path = vl_asprintf("%s/config.json", dir);
     char *text = vl_config_text(&config->cfg, "F32");
     struct vl_err e = { 0 };
-    struct vl_model *r;
+    struct vl_model *r = NULL;
 
     assert_int_equal(vl_model_save(from, dir, "F32", 0, NULL, &e), 0);
     unlink(path);
