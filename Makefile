@@ -33,20 +33,26 @@ ifeq ($(MPI),1)
   ifeq ($(MPI_LIBS_FOUND),)
     $(error MPI=1 but pkg-config finds no mpich; run scripts/bootstrap or use MPI=0)
   endif
-  MPI_CFLAGS := $(shell pkg-config --cflags mpich) -DVL_MPI=1
-  MPI_LIBS   := $(MPI_LIBS_FOUND)
+  MPI_CFLAGS := $(shell pkg-config --cflags mpich)
 endif
 
 PKGS := libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash
 CPPFLAGS := -I. -DVL_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDLIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ljq -lonig $(MPI_LIBS) -ldl -lm -lpthread
+LDLIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ljq -lonig -ldl -lm -lpthread
 CFLAGS_ALL = $(CFLAGS_RULES) $(OPT) $(WARN) -fopenmp $(CFLAGS)
-LDFLAGS_ALL = $(LDSAN) -fopenmp $(LDFLAGS)
+# gcc's OpenMP is linked statically where it can be: our constructor then runs before it reads its
+# environment and shortens its spinning (kernels/cpu/threads.c).
+GOMP_A := $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,$(filter /%,$(shell $(CC) -print-file-name=libgomp.a)))
+LDFLAGS_ALL = $(LDSAN) $(if $(GOMP_A),,-fopenmp) $(LDFLAGS)
+LDLIBS += $(GOMP_A) -ldl -lpthread
 
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
 
-LIB_SRC  := $(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c)
+LIB_SRC  := $(filter-out libverl/comm/comm_mpi.c,$(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c))
+# What libverl_mpi.so is made of; it exports vl_mpi_init alone.
+MPI_SRC  := $(addprefix libverl/,comm/comm_mpi.c comm/node.c comm/cpus.c base/err.c base/mem.c)
+MPI_SO   := $(if $(filter 1,$(MPI)),$(BUILD)/lib/libverl_mpi.so)
 CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -62,7 +68,7 @@ TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 .PHONY: all check check-unit check-san check-clang check-long demo format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
-all: parts $(BIN) ## build every program into build/bin
+all: parts $(BIN) $(MPI_SO) ## build every program into build/bin
 
 parts:
 	@printf '  mpi   %s\n' '$(if $(filter 1,$(MPI)),yes ($(firstword $(shell pkg-config --modversion mpich 2>/dev/null))),no: programs run as one rank)'
@@ -72,7 +78,6 @@ parts:
 $(BUILD)/kernels/cpu/%_avx2.o: KFLAGS := -mavx2 -mfma
 $(BUILD)/kernels/cpu/%_avx512.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
 $(BUILD)/kernels/cpu/%_avx512bf16.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
-$(BUILD)/libverl/comm/%.o: KFLAGS := $(MPI_CFLAGS)
 $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RULES) $(OPT) $(CFLAGS))"' \
     -DVL_MPI_VERSION='"$(if $(filter 1,$(MPI)),mpich $(shell pkg-config --modversion mpich),no)"' \
     -DVL_JQ_VERSION='"$(patsubst jq-%,%,$(shell jq --version 2>/dev/null))"'
@@ -80,6 +85,14 @@ $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RU
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(KFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/pic/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(MPI_CFLAGS) $(CFLAGS_ALL) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/lib/libverl_mpi.so: $(MPI_SRC:%.c=$(BUILD)/pic/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $^ $(MPI_LIBS_FOUND)
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
@@ -116,7 +129,7 @@ check-san: ## the unit tests under ASan and UBSan
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
 
-unit-binaries: $(UNIT) $(FUZZ) $(MPIT)
+unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(MPI_SO)
 
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo
@@ -132,6 +145,7 @@ format-check: ## fail if a source is not formatted
 install: all ## install programs, scripts and man pages under prefix (DESTDIR honoured)
 	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7
 	install $(BIN) scripts/verl-mpi $(DESTDIR)$(prefix)/bin
+	$(if $(MPI_SO),install -d $(DESTDIR)$(prefix)/lib/verl && install -m 644 $(MPI_SO) $(DESTDIR)$(prefix)/lib/verl)
 	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(prefix)/share/man/man7
@@ -143,5 +157,5 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sort | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
 	@echo '  options: MPI=0|1 CUDA=0|1 DEV=1 (-Werror) SAN=1 (sanitizers) V=1 BUILD=dir CC=clang'
 
--include $(LIB_OBJ:.o=.d) $(CMD_SRC:%.c=$(BUILD)/%.d) $(UNIT_SRC:%.c=$(BUILD)/%.d)
+-include $(LIB_OBJ:.o=.d) $(MPI_SRC:%.c=$(BUILD)/pic/%.d) $(CMD_SRC:%.c=$(BUILD)/%.d) $(UNIT_SRC:%.c=$(BUILD)/%.d)
 .SECONDARY:

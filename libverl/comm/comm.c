@@ -6,6 +6,7 @@
 #include "libverl/comm/comm_impl.h"
 
 #include "libverl/base/mem.h"
+#include "libverl/base/plugin.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -53,6 +54,19 @@ static const struct vl_comm_ops *ops(const struct vl_comm *c)
     return c->impl ? *(const struct vl_comm_ops *const *)c->impl : NULL;
 }
 
+static int open_mpi(struct vl_comm *c, int ranks, struct vl_err *e)
+{
+    int (*init)(struct vl_comm *, int, struct vl_err *);
+
+    setenv("UCX_HANDLE_ERRORS", "none", 0); /* no banners of MPICH's transport on our stderr */
+    if (vl_plugin_symbol(&init, "libverl_mpi.so", "vl_mpi_init", e))
+        return vl_err_prefix(e,
+                             "a launcher started %d ranks, but there is no MPI part and each would "
+                             "do all the work; start it alone, or build with MPI=1",
+                             ranks);
+    return init(c, ranks, e);
+}
+
 int vl_comm_init(struct vl_comm *c, struct vl_err *e)
 {
     char mask[1024];
@@ -66,7 +80,7 @@ int vl_comm_init(struct vl_comm *c, struct vl_err *e)
         return 0;
     c->launched = 1;
     c->stdin_ok = getenv("VL_RANKS") != NULL;
-    return vl_mpi_init(c, ranks, e);
+    return ranks > 1 ? open_mpi(c, ranks, e) : 0; /* mpiexec -n 1: nobody to talk to */
 }
 
 void vl_comm_finish(struct vl_comm *c)

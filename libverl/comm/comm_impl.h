@@ -19,7 +19,7 @@ struct vl_comm_ops {
     int (*max_i64)(struct vl_comm *c, int64_t *x, size_t n, struct vl_err *e);
 };
 
-/* comm_mpi.c: expected = ranks the launcher started. Sets rank, size, local_*, hosts, threads and
+/* comm_mpi.c, the one symbol of libverl_mpi.so: expected = ranks the launcher started. Sets rank, size, local_*, hosts, threads and
  * (when size > 1) impl; VL_E_UNAVAIL when MPI disagrees with the launcher. */
 int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e);
 

@@ -1,4 +1,4 @@
-/* comm_mpi.c - several ranks. See comm.h.
+/* comm_mpi.c - several ranks. See comm.h. Built into libverl_mpi.so, which comm.c opens.
  *
  * Ranks on one host talk through node.c in a window that MPI allocates; MPI only starts them. When
  * they span hosts everything goes through MPI, and sums are an exchange of slices (each rank adds
@@ -6,31 +6,16 @@
  * order by message size and topology, and the same N must give the same bits. */
 #include "libverl/comm/comm_impl.h"
 
-#ifndef VL_MPI
+#include "libverl/base/mem.h"
+#include "libverl/comm/node.h"
 
-int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e)
-{
-    (void)c;
-    if (expected <= 1)
-        return 0;
-    return vl_fail(e, VL_E_UNAVAIL,
-                   "a launcher started %d ranks, but this program was built without MPI and each "
-                   "would do all the work; start it alone, or build with MPI=1",
-                   expected);
-}
-
-#else
-
-#    include "libverl/base/mem.h"
-#    include "libverl/comm/node.h"
-
-#    include <mpi.h>
-#    include <sched.h>
-#    include <signal.h>
-#    include <stdio.h>
-#    include <stdlib.h>
-#    include <string.h>
-#    include <unistd.h>
+#include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum {
     INIT_SECONDS = 120,
@@ -384,7 +369,8 @@ static int mpi_max_i64(struct vl_comm *c, int64_t *x, size_t n, struct vl_err *e
     return 0;
 }
 
-int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e)
+__attribute__((visibility("default"))) int vl_mpi_init(struct vl_comm *c, int expected,
+                                                       struct vl_err *e)
 {
     static const struct vl_comm_ops mpi_ops = {
         mpi_finish, mpi_agree,   mpi_abort,   mpi_barrier, mpi_bcast,
@@ -394,8 +380,6 @@ int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e)
     struct mpi *m;
     int level, rc;
 
-    if (expected <= 1)
-        return 0; /* mpiexec -n 1: nobody to talk to, and MPI_Init costs 29 ms */
     sigaction(SIGALRM, &late, &before);
     alarm(INIT_SECONDS);
     rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
@@ -409,5 +393,3 @@ int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e)
     sigaction(SIGALRM, &before, NULL);
     return e->code;
 }
-
-#endif

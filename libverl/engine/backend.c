@@ -1,74 +1,37 @@
-/* backend.c - chooses the device: the built-in CPU backend or a plugin opened by dlopen.
+/* backend.c - chooses the device: the built-in CPU backend or a plugin (base/plugin.h).
  *
- * Programs link no device library. The plugin is libverl_cuda.so beside the program, in ../lib, or
- * where the dynamic loader looks; it exports one symbol:
+ * Programs link no device library. The plugin is libverl_cuda.so; it exports one symbol:
  *     int vl_backend_plugin(struct vl_backend **be, int device, int threads, struct vl_err *e);
  * and its table must carry our VL_BACKEND_VERSION. */
 #include "libverl/engine/backend.h"
 
-#include <dlfcn.h>
+#include "libverl/base/plugin.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PLUGIN "libverl_cuda.so"
 
 typedef int (*plugin_fn)(struct vl_backend **be, int device, int threads, struct vl_err *e);
 
-static void *plugin_dlopen(void)
-{
-    static const char *const place[] = { "", "../lib/", "../lib/verl/" };
-    char exe[3000], path[3100];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    void *h = NULL;
-
-    if (n > 0) {
-        char *slash;
-
-        exe[n] = 0;
-        slash = strrchr(exe, '/');
-        if (slash)
-            slash[1] = 0;
-        for (size_t i = 0; i < sizeof place / sizeof *place && !h; i++) {
-            snprintf(path, sizeof path, "%s%s" PLUGIN, exe, place[i]);
-            if (access(path, F_OK) == 0)
-                h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-            if (!h && access(path, F_OK) == 0)
-                return NULL; /* it is there and broken: dlerror says why */
-        }
-    }
-    return h ? h : dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
-}
-
 static int open_cuda(struct vl_backend **be, int device, int threads, struct vl_err *e)
 {
-    void *h = plugin_dlopen();
     plugin_fn fn;
-    int rc;
 
-    if (!h)
-        return vl_fail(e, VL_E_UNAVAIL, "device cuda: %s", dlerror());
-    *(void **)&fn = dlsym(h, "vl_backend_plugin");
-    if (!fn) {
-        vl_fail(e, VL_E_UNAVAIL, "device cuda: " PLUGIN " has no symbol vl_backend_plugin");
-        dlclose(h);
-        return e->code;
-    }
-    rc = fn(be, device, threads, e);
-    if (rc == 0 && (*be)->version != VL_BACKEND_VERSION) {
+    if (vl_plugin_symbol(&fn, PLUGIN, "vl_backend_plugin", e))
+        return vl_err_prefix(e, "device cuda");
+    if (fn(be, device, threads, e) == 0 && (*be)->version != VL_BACKEND_VERSION) {
         unsigned v = (*be)->version;
 
         (*be)->close(*be);
         *be = NULL;
-        rc = vl_fail(e, VL_E_UNAVAIL,
-                     "device cuda: " PLUGIN " has interface version %u, this program needs %d: "
-                     "build both from one source tree",
-                     v, VL_BACKEND_VERSION);
+        vl_fail(e, VL_E_UNAVAIL,
+                "device cuda: " PLUGIN " has interface version %u, this program needs %d: build "
+                "both from one source tree",
+                v, VL_BACKEND_VERSION);
     }
-    if (rc)
-        dlclose(h);
-    return rc;
+    return e->code;
 }
 
 /* "cuda" or "cuda:N" with N in 0..1023 */
