@@ -117,8 +117,19 @@ struct share {
     float *out[VL_INFER_COLUMNS];    /* (M) of one micro-batch */
 };
 
-static void cut_share(struct share *s, const struct vl_rows *r, const struct vl_cut *cut, int rank,
-                      int size)
+/* A CPU gains nothing from longer passes, and touching fresh pages costs: 6144 tokens of a 22 M
+ * parameter model took 2.8 s in one pass, 2.2 s in passes of 2048. Results are the same. */
+#define CPU_PASS 2048
+
+static int64_t token_budget(const struct vl_infer *f, const struct vl_cut *cut)
+{
+    int cpu = strncmp(f->be->name, "cpu", 3) == 0;
+
+    return cpu && cut->max_tokens > CPU_PASS ? CPU_PASS : cut->max_tokens;
+}
+
+static void cut_share(struct share *s, const struct vl_infer *f, const struct vl_rows *r,
+                      const struct vl_cut *cut, int rank, int size)
 {
     int64_t *cost = vl_alloc((size_t)r->B * sizeof *cost);
     int64_t *range = vl_alloc((size_t)(size + 1) * sizeof *range), lo, n;
@@ -137,7 +148,7 @@ static void cut_share(struct share *s, const struct vl_rows *r, const struct vl_
                                 .rlen = r->rlen + lo };
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
     s->micros = vl_micro_cut(&s->rows, NULL, 0, n, by_rows && !cut->dynamic ? cut->rows : 0,
-                             !by_rows || cut->dynamic ? cut->max_tokens : 0, s->first);
+                             !by_rows || cut->dynamic ? token_budget(f, cut) : 0, s->first);
     for (int64_t k = 0; k < s->micros; k++) {
         int64_t tokens = 0, outputs = 0;
 
@@ -212,7 +223,7 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
 
     if (!r->B)
         return vl_fail(e, VL_E_DATA, "the batch has no rows");
-    cut_share(&s, r, cut, x->comm.rank, x->comm.size);
+    cut_share(&s, f, r, cut, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
     if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {
         (void)!run_share(x, f, &s, inv_temp, e);
