@@ -188,11 +188,11 @@ static struct vl_jv all_are(struct vl_jin *in, struct vl_jv s, const char *what)
 static struct vl_jv format(struct vl_jin *in, struct vl_jv s, const struct vl_jargs *a)
 {
     struct vl_buf b = { 0 };
-    size_t next = 0;
+    size_t next = 0, numbered = 0;
 
     for (size_t i = 0; i < s.n && !vl_jbuf_check(in, &b); i++) {
         char c = s.u.s[i], name[64] = { 0 };
-        size_t n = 0;
+        size_t n = 0, at = SIZE_MAX;
         struct vl_jv v;
 
         if (c != '{' && c != '}') {
@@ -206,13 +206,15 @@ static struct vl_jv format(struct vl_jin *in, struct vl_jv s, const struct vl_ja
         }
         for (i++; i < s.n && s.u.s[i] != '}' && n < sizeof name - 1; i++)
             name[n++] = s.u.s[i];
+        if (n == 1 && *name >= '0' && *name <= '9')
+            at = (size_t)(*name - '0'), numbered++;
+        else if (!n)
+            at = next++;
         if (c == '}' || i >= s.n || s.u.s[i] != '}' || strpbrk(name, ":!.[{"))
             vl_jfail(in, "format: this replacement field is not supported");
-        else if (!vl_jarg(a,
-                          !*name                                   ? next++
-                          : *name >= '0' && *name <= '9' && n == 1 ? (size_t)(*name - '0')
-                                                                   : SIZE_MAX,
-                          name, &v))
+        else if (next && numbered)
+            vl_jfail(in, "format: {} and {0} cannot be mixed");
+        else if (!vl_jarg(a, at, name, &v))
             vl_jfail(in, "format: no argument for {%s}", name);
         else
             vl_jv_print(in, &b, v);

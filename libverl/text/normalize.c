@@ -82,19 +82,22 @@ static int replace(const struct vl_norm *s, struct vl_buf *b, struct vl_buf *out
                    struct vl_regex_match *m, struct vl_err *e)
 {
     size_t at = 0, from = 0, start, end;
-    int found = 0;
+    int found = 0, any = 0;
 
     while (from <= b->n &&
            (found = vl_pattern_find(&s->pat, m, b->s, b->n, from, &start, &end, e)) > 0) {
-        vl_buf_add(out, b->s + at, start - at);
-        vl_buf_add(out, s->text, s->n);
-        at = end;
         from = end;
         if (start == end) { /* an empty match: step over one character */
             uint32_t cp;
 
             from += end < b->n ? vl_uc_next(b->s + end, b->n - end, &cp) : 1;
+            if (any && start == at) /* where the last one ended it is none */
+                continue;
         }
+        vl_buf_add(out, b->s + at, start - at);
+        vl_buf_add(out, s->text, s->n);
+        at = end;
+        any = 1;
     }
     if (found < 0)
         return e->code;

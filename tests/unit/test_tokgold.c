@@ -1,11 +1,14 @@
-/* test_tokgold.c - compares a tokenizer with golden files; run by t2010-tokenizers.sh.
+/* test_tokgold.c - tokenizers against the reference's answers.
  *
- *   test_tokgold TOKENIZER GOLDEN.json...      encode, decode, pretok and bulk goldens, by content
- * Bulk goldens need VERL_DATASETS. Without arguments it is a skipped test: goldens and tokenizers
- * are inputs, not part of the tree. */
+ *   test_tokgold                               the tree's own: tests/golden/text/tokenizers.json, small
+ *                                              tokenizers, one for each component, with their cases
+ *   test_tokgold TOKENIZER GOLDEN.json...      encode, decode, pretok and bulk goldens, by content;
+ *                                              t2010-tokenizers.sh runs it on the shared ones
+ * Bulk goldens need VERL_DATASETS. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/json.h"
 #include "libverl/base/fs.h"
@@ -21,7 +24,7 @@ static void report(const char *file, uint32_t k, const char *what, const struct 
     if (want->n == got->n && (!want->n || memcmp(want->s, got->s, want->n) == 0))
         return;
     if (bad++ < 10)
-        printf("%s: case %u: %s\n  want %.400s\n  got  %.400s\n", file, k, what,
+        printf("# %s: case %u: %s\n#   want %.400s\n#   got  %.400s\n", file, k, what,
                want->s ? want->s : "", got->s ? got->s : "");
 }
 
@@ -181,30 +184,85 @@ static void bulk_case(const struct vl_tok *t, const char *file, const struct vl_
     free(path);
 }
 
+static void all_cases(const struct vl_tok *t, const char *file, const struct vl_json *j,
+                      int64_t cases)
+{
+    uint32_t k, c;
+
+    for (k = 0, c = (uint32_t)cases + 1; k < j->node[cases].count; k++, c = j->node[c].next) {
+        if (vl_json_get(j, c, "sha256") >= 0)
+            bulk_case(t, file, j, k, c);
+        if (vl_json_get(j, c, "pieces") >= 0)
+            pretok_case(t, file, j, k, c);
+        if (vl_json_get(j, c, "text") >= 0 && vl_json_get(j, c, "ids") >= 0)
+            encode_case(t, file, j, k, c);
+        if (vl_json_get(j, c, "ids") >= 0)
+            decode_case(t, file, j, k, c);
+    }
+}
+
 static int golden(const struct vl_tok *t, const char *file)
 {
     struct vl_buf text = { 0 };
     struct vl_json j = { 0 };
     struct vl_err e = { 0 };
-    int64_t cases;
-    uint32_t k, c;
 
     if (vl_fs_read(file, (size_t)1 << 30, &text, &e) || vl_json_parse(&j, text.s, text.n, file, &e))
         return printf("%s\n", e.msg), 1;
-    cases = vl_json_get(&j, 0, "cases");
-    for (k = 0, c = (uint32_t)cases + 1; k < j.node[cases].count; k++, c = j.node[c].next) {
-        if (vl_json_get(&j, c, "sha256") >= 0)
-            bulk_case(t, file, &j, k, c);
-        if (vl_json_get(&j, c, "pieces") >= 0)
-            pretok_case(t, file, &j, k, c);
-        if (vl_json_get(&j, c, "text") >= 0 && vl_json_get(&j, c, "ids") >= 0)
-            encode_case(t, file, &j, k, c);
-        if (vl_json_get(&j, c, "ids") >= 0)
-            decode_case(t, file, &j, k, c);
-    }
+    all_cases(t, file, &j, vl_json_get(&j, 0, "cases"));
     vl_json_free(&j);
     vl_buf_free(&text);
     return 0;
+}
+
+/* One entry {name, tokenizer, cases} of the tree's own file; the tokenizer goes through a file. */
+static int own_one(const struct vl_json *j, int64_t at)
+{
+    char path[] = "/tmp/verl-tok-XXXXXX", *name = vl_json_strdup(j, vl_json_get(j, at, "name"));
+    struct vl_buf text = { 0 };
+    struct vl_err e = { 0 };
+    struct vl_tok *t;
+    int fd = mkstemp(path), failed;
+
+    vl_json_raw(j, vl_json_get(j, at, "tokenizer"), &text);
+    failed = fd < 0 || write(fd, text.s, text.n) != (ssize_t)text.n;
+    close(fd);
+    if (!failed && vl_tok_open(&t, path, &e) == 0) {
+        all_cases(t, name, j, vl_json_get(j, at, "cases"));
+        vl_tok_free(t);
+    } else {
+        printf("# %s: %s\n", name, e.msg);
+        failed = 1;
+    }
+    unlink(path);
+    vl_buf_free(&text);
+    free(name);
+    return failed;
+}
+
+static int own(void)
+{
+    static const char file[] = "tests/golden/text/tokenizers.json";
+    struct vl_buf text = { 0 };
+    struct vl_json j = { 0 };
+    struct vl_err e = { 0 };
+    uint32_t k, c;
+
+    if (vl_fs_read(file, (size_t)1 << 26, &text, &e) || vl_json_parse(&j, text.s, text.n, file, &e))
+        return printf("1..1\nnot ok 1 - %s\n", e.msg), 1;
+    printf("1..%u\n", j.node[0].count);
+    for (k = 0, c = 1; k < j.node[0].count; k++, c = j.node[c].next) {
+        char *name = vl_json_strdup(&j, vl_json_get(&j, c, "name"));
+        int before = bad, was = checked, failed = own_one(&j, c);
+
+        printf("%sok %u - %s: %d answers\n",
+               failed || bad != before || checked == was ? "not " : "", k + 1, name, checked - was);
+        bad += failed;
+        free(name);
+    }
+    vl_json_free(&j);
+    vl_buf_free(&text);
+    return bad != 0;
 }
 
 int main(int argc, char **argv)
@@ -213,7 +271,7 @@ int main(int argc, char **argv)
     struct vl_tok *t;
 
     if (argc < 3)
-        return puts("1..0 # SKIP compares golden files given as arguments (t2010 does)"), 0;
+        return own();
     if (vl_tok_open(&t, argv[1], &e))
         return puts(e.msg), e.code;
     for (int i = 2; i < argc; i++)
