@@ -249,12 +249,21 @@ void vl_tok_stream_free(struct vl_tok_stream *s)
     free(s);
 }
 
-/* Whether the text ends in a byte or a U+FFFD that more ids could still change. */
-static int unfinished(const struct vl_buf *b)
+/* Longest a window may end in U+FFFD: after that it is what the model wrote. */
+#define MAX_HELD 16
+
+/* Whether more ids could still change the end of the text: half a character, or with byte fallback a
+ * U+FFFD that stands for bytes so far. */
+static int unfinished(const struct vl_tok_stream *s, const struct vl_buf *b)
 {
+    int fallback = 0;
+
     if (vl_utf8_partial(b->s ? b->s : "", b->n))
         return 1;
-    return b->n >= 3 && memcmp(b->s + b->n - 3, "\xEF\xBF\xBD", 3) == 0;
+    for (size_t i = 0; i < s->t->ndec; i++)
+        fallback |= s->t->dec[i].type == VL_DEC_BYTE_FALLBACK;
+    return fallback && s->ids.n - s->shown < MAX_HELD && b->n >= 3 &&
+           memcmp(b->s + b->n - 3, "\xEF\xBF\xBD", 3) == 0;
 }
 
 static void show(struct vl_tok_stream *s, const struct vl_buf *all, struct vl_buf *out)
@@ -270,16 +279,13 @@ static void show(struct vl_tok_stream *s, const struct vl_buf *all, struct vl_bu
     decode_raw(s->t, s->ids.id, s->ids.n, s->skip_special, &s->before);
 }
 
-/* Longest a window may stay unfinished: after that it is what the model wrote. */
-#define MAX_HELD 16
-
 void vl_tok_stream_push(struct vl_tok_stream *s, int32_t id, struct vl_buf *out)
 {
     struct vl_buf all = { 0 };
 
     vl_ids_add(&s->ids, id);
     decode_raw(s->t, s->ids.id, s->ids.n, s->skip_special, &all);
-    if (all.n > s->before.n && (!unfinished(&all) || s->ids.n - s->shown >= MAX_HELD))
+    if (all.n > s->before.n && !unfinished(s, &all))
         show(s, &all, out);
     vl_buf_free(&all);
 }

@@ -488,14 +488,18 @@ static enum flow exec_for(struct vl_jin *in, struct vl_jscope *s, const struct v
     const struct vl_jlist *items = loop_items(in, s, n);
     const char *loop_name = vl_jinja_intern(in->t, "loop", 4);
     struct vl_jloop *l = vl_jalloc(in, sizeof *l);
+    struct vl_jscope *inner = new_scope(in, s);
+    int64_t kept = in->kept;
 
     if (in->e->code || !items)
         return NEXT;
     l->item = items->v;
     l->n = items->n;
     for (l->at = 0; l->at < items->n && !vl_jstep(in); l->at++) {
-        struct vl_jscope *inner = new_scope(in, s);
-
+        if (in->kept != kept) /* else nothing looks at the last round's scope any more */
+            inner = new_scope(in, s);
+        inner->n = 0;
+        kept = in->kept;
         assign(in, inner, loop_name, (struct vl_jv){ .type = VL_J_LOOP, .u.loop = l });
         assign_target(in, inner, n->a, items->v[l->at]);
         if (exec(in, inner, n->list[0]) == BREAK)
@@ -542,6 +546,7 @@ static void exec_macro(struct vl_jin *in, struct vl_jscope *s, const struct vl_j
 
     m->node = n;
     m->scope = s;
+    in->kept++;
     assign(in, s, n->s, (struct vl_jv){ .type = VL_J_MACRO, .u.macro = m });
 }
 

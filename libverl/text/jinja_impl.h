@@ -14,9 +14,9 @@
 
 #define VL_J_MAX_DEPTH  1000 /* of evaluation, and of values inside values */
 #define VL_J_MAX_NEST   200  /* of syntax */
-#define VL_J_MAX_STEPS  20000000
-#define VL_J_MAX_MEMORY ((size_t)512 << 20)
-#define VL_J_MAX_OUTPUT ((size_t)64 << 20)
+#define VL_J_MAX_STEPS  10000000
+#define VL_J_MAX_MEMORY ((size_t)256 << 20)
+#define VL_J_MAX_OUTPUT ((size_t)16 << 20)
 #define VL_J_MAX_RANGE  100000 /* as jinja2's sandbox */
 
 /* ---- values ---- */
@@ -231,6 +231,7 @@ struct vl_jin { /* one render or parse */
     struct vl_err *e;
     int line, depth, vdepth;
     int64_t steps;
+    int64_t kept; /* macros made: they hold on to the scope they were defined in */
     struct vl_jv block; /* what a filter block or a filtered set block holds */
 };
 

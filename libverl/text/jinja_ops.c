@@ -127,8 +127,11 @@ static struct vl_jv join_strings(struct vl_jin *in, struct vl_jv a, struct vl_jv
 static struct vl_jv join_lists(struct vl_jin *in, const struct vl_jlist *a,
                                const struct vl_jlist *b)
 {
-    struct vl_jv v = vl_jv_list(in, a->kind, a->n + b->n);
+    struct vl_jv v;
 
+    if ((a->n + b->n) * sizeof *a->v > VL_J_MAX_OUTPUT)
+        return vl_jfail(in, "a list grows beyond %zu MB", VL_J_MAX_OUTPUT >> 20);
+    v = vl_jv_list(in, a->kind, a->n + b->n);
     memcpy(v.u.list->v, a->v, a->n * sizeof *a->v);
     memcpy(v.u.list->v + a->n, b->v, b->n * sizeof *b->v);
     v.u.list->n = a->n + b->n;
