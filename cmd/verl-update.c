@@ -29,13 +29,17 @@ static struct vl_update_opts o;
         .type = VL_T_STR, .name = NAME, .key = KEY, .fallback = FALL, .dst = &o.DST,               \
         .arg = "NAME", .choices = CHOICES, .flags = VL_F_PROV, .help = HELP                        \
     }
-#define PATH(KEY)                                                                                  \
-    {                                                                                              \
-        .type = VL_T_STR, .key = KEY, .dst = &o.path, .arg = "DIR", .flags = VL_F_NULLABLE,        \
-        .help = "what an empty state is filled from, where -m is not given"                        \
-    }
+#define MODEL_ROWS(P)                                                                              \
+    { .type = VL_T_STR,                                                                            \
+      .key = P "model.path",                                                                       \
+      .dst = &o.path,                                                                              \
+      .arg = "DIR",                                                                                \
+      .flags = VL_F_NULLABLE,                                                                      \
+      .help = "what an empty state is filled from, where -m is not given" },                       \
+        FLAG("recompute", P "model.enable_gradient_checkpointing", NULL, recompute, 0,             \
+             "keep only layer inputs and compute activations again in the backward pass")
 
-static const char *role = "actor";
+static const char *role = "actor", *optimizer = "AdamW";
 
 #define STATE_ROWS                                                                                 \
     { .type = VL_T_STR,                                                                            \
@@ -56,22 +60,26 @@ static const char *role = "actor";
             "versions to keep; linked ones are always kept"),                                      \
         WORD("compute", NULL, NULL, compute, "auto|fp32|bf16",                                     \
              "operands of matrix products; auto: as the batch says, else the device's default"),   \
-        FLAG("recompute", NULL, NULL, recompute, 0,                                                \
-             "keep only layer inputs and compute activations again in the backward pass"),         \
         ROW(VL_T_I64, "micro-batch", NULL, NULL, micro_batch, "ROWS", 0, 1 << 30, 0,               \
             "rows in one pass, before the keys below; 0: not set; never changes the result"),      \
         ROW(VL_T_I64, "max-skips", NULL, NULL, max_skips, "K", 1, 1e9, VL_F_PROV,                  \
             "give up after this many steps in a row whose gradient is not finite")
 
-#define OPTIMIZER_ROWS(P, SCHEDULE)                                                                \
+#define OPTIMIZER_ROWS(P, CLIP)                                                                    \
     REAL(P "optim.lr", lr, 0, 1e9, "peak learning rate"),                                          \
         REAL(P "optim.weight_decay", weight_decay, 0, 1e9, "decoupled weight decay of matrices"),  \
         ROW(VL_T_LIST, NULL, P "optim.betas", NULL, betas, "[B1,B2]", 0, 0, VL_F_PROV,             \
             "AdamW's betas (default 0.9, 0.999; sft 0.9, 0.95)"),                                  \
-        REAL_OR_NULL(P "optim.clip_grad", clip_grad,                                               \
-                     "largest norm of the whole gradient; 0 or null: "                             \
-                     "not clipped"),                                                               \
-        WORD(NULL, SCHEDULE, NULL, schedule, "constant|cosine",                                    \
+        ROW(VL_T_F64, NULL, P "optim.clip_grad", CLIP, clip_grad, "X", 0, 1e9,                     \
+            VL_F_PROV | VL_F_NULLABLE,                                                             \
+            "largest norm of the whole gradient; 0 or null: not clipped"),                         \
+        { .type = VL_T_STR,                                                                        \
+          .key = P "optim.optimizer",                                                              \
+          .dst = &optimizer,                                                                       \
+          .arg = "NAME",                                                                           \
+          .choices = "AdamW",                                                                      \
+          .help = "the optimizer" },                                                               \
+        WORD(NULL, P "optim.lr_scheduler_type", NULL, schedule, "constant|cosine",                 \
              "course of the rate after warm-up"),                                                  \
         ROW(VL_T_I64, NULL, P "optim.lr_warmup_steps", NULL, lr_warmup_steps, "N", -1, 1e15,       \
             VL_F_PROV, "warm-up steps; negative: by the ratio"),                                   \
@@ -109,8 +117,8 @@ static const char *role = "actor";
 
 static const struct vl_opt actor_rows[] = {
     STATE_ROWS,
-    PATH("actor_rollout_ref.model.path"),
-    OPTIMIZER_ROWS(ACTOR, ACTOR "optim.lr_scheduler_type"),
+    MODEL_ROWS("actor_rollout_ref."),
+    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
     PPO_ROWS(ACTOR, NO_FALLBACK),
     REAL(ROLLOUT "temperature", temperature, 0, 1e6, "taken from the batch unless given"),
     WORD(NULL, ACTOR "policy_loss.loss_mode", NULL, loss_mode, LOSSES, "policy loss"),
@@ -142,8 +150,8 @@ static const struct vl_opt actor_rows[] = {
 
 static const struct vl_opt critic_rows[] = {
     STATE_ROWS,
-    PATH("critic.model.path"),
-    OPTIMIZER_ROWS("critic.", "critic.optim.lr_scheduler_type"),
+    MODEL_ROWS("critic."),
+    OPTIMIZER_ROWS("critic.", "critic.grad_clip"),
     PPO_ROWS("critic.", ACTOR_FALLBACK),
     REAL("critic.cliprange_value", cliprange_value, 0, 1e9,
          "new values are clipped to the old ones +- this"),
@@ -152,8 +160,8 @@ static const struct vl_opt critic_rows[] = {
 
 static const struct vl_opt sft_rows[] = {
     STATE_ROWS,
-    PATH("model.path"),
-    OPTIMIZER_ROWS("", "optim.lr_scheduler_type"),
+    MODEL_ROWS(""),
+    OPTIMIZER_ROWS("", NULL),
     ROW(VL_T_I64, NULL, "data.train_batch_size", NULL, mini_batch, "ROWS", 1, 1e12, VL_F_PROV,
         "rows in one optimizer step; rows left over in a pass are not used in it"),
     ROW(VL_T_I64, NULL, "trainer.total_epochs", NULL, epochs, "N", 1, 1e12, VL_F_PROV,
