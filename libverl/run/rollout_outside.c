@@ -144,6 +144,8 @@ static int read_reason(struct reader *r, const struct vl_json *j, int is_text, s
 
     for (int64_t i = 0; gen->len && i < r->o->nstop; i++)
         stopped |= gen->ids[gen->len - 1] == r->o->stop[i];
+    if (!r->o->nstop && gen->len < r->set->R) /* no model, so no stop ids to look for */
+        stopped = 1;
     gen->finish = stopped || is_text ? VL_FINISH_STOP : VL_FINISH_LENGTH;
     if (why >= 0 && !vl_json_is(j, why, VL_JSON_NULL)) {
         gen->finish = vl_json_streq(j, why, "stop")     ? VL_FINISH_STOP
