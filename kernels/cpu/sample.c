@@ -197,27 +197,29 @@ static void select_first(struct cand *a, int64_t count, int64_t n)
     }
 }
 
-/* The kept set at the front of a (all ids that are not banned, count of them), in rank order:
- * first top-k, then of those the smallest prefix whose mass reaches top_p. Returns its size. */
-static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t count, float max)
+/* The kept set at the front of a (ids that are not banned, `count` of them, ascending): first top-k,
+ * then of those the smallest prefix in rank order whose mass reaches top_p. p[id] = exp(z - max).
+ * Returns its size. */
+static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t count, const float *p)
 {
     int64_t n = s->top_k > 0 && s->top_k < count ? s->top_k : count, tried = n < 64 ? n : 64;
     double total = 0;
 
-    if (n < count)
+    if (n < count) {
         select_first(a, count, n);
+        qsort(a, (size_t)n, sizeof *a, by_cand_id); /* mass is summed in id order */
+    }
     if (s->top_p >= 1)
         return n;
-    qsort(a, (size_t)n, sizeof *a, by_cand_id); /* mass is summed in id order */
     for (int64_t i = 0; i < n; i++)
-        total += vl_expf(a[i].z - max);
+        total += p[a[i].id];
     for (;; tried = tried * 8 < n ? tried * 8 : n) {
         double sum = 0;
 
         select_first(a, n, tried);
         qsort(a, (size_t)tried, sizeof *a, by_rank);
         for (int64_t i = 0; i < tried; i++) {
-            sum += vl_expf(a[i].z - max);
+            sum += p[a[i].id];
             if (sum >= s->top_p * total)
                 return i + 1;
         }
@@ -226,29 +228,29 @@ static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t cou
     }
 }
 
-/* Draws from the kept set of one row of logits z (V), banned ones -inf. a: V candidates. */
-static int32_t draw_kept(const struct draw *d, const float *z, float max, double u, struct cand *a,
-                         double *kept_lse)
+/* Draws from the kept set of one row of logits z (V), banned ones -inf. p: V floats, a: V. */
+static int32_t draw_kept(const struct draw *d, const float *z, float max, double u, float *p,
+                         struct cand *a, double *kept_lse)
 {
-    int64_t count = 0, n, last = 0;
-    double total = 0, sum = 0, want;
+    int64_t V = d->w->O, count = 0, n, last = 0;
+    double total = 0, sum = 0;
 
-    for (int64_t j = 0; j < d->w->O; j++)
+    d->c->k.exp_sub(p, z, max, V);
+    for (int64_t j = 0; j < V; j++)
         if (z[j] != -INFINITY)
             a[count++] = (struct cand){ z[j], (int32_t)j };
-    n = keep_set(d->s, a, count, max);
+    n = keep_set(d->s, a, count, p);
     qsort(a, (size_t)n, sizeof *a, by_cand_id);
     for (int64_t i = 0; i < n; i++)
-        total += vl_expf(a[i].z - max);
+        total += p[a[i].id];
     *kept_lse = (double)max + vl_log(total);
-    want = u * total;
     for (int64_t i = 0; i < n; i++) {
-        float p = vl_expf(a[i].z - max);
+        float w = p[a[i].id];
 
-        sum += p;
-        if (p > 0)
+        sum += w;
+        if (w > 0)
             last = i;
-        if (sum > want && p > 0)
+        if (sum > u * total && w > 0)
             break;
     }
     return a[last].id;
@@ -310,12 +312,12 @@ static void sample_plain(const struct draw *d, int32_t *id, float *logp, float *
     }
 }
 
-/* One row with its logits at hand. */
-static void filter_row(const struct draw *d, float *z, int64_t m, double u, struct cand *a,
+/* One row with its logits at hand. room: V candidates, V logits, V weights. */
+static void filter_row(const struct draw *d, const float *z, int64_t m, double u, float *room,
                        int32_t *id, float *logp, float *logp_kept)
 {
     int64_t V = d->w->O;
-    float chunk[VL_CHUNK], max = -INFINITY;
+    float chunk[VL_CHUNK], max = -INFINITY, *open = room + 2 * V;
     double kept_lse;
     int32_t got;
 
@@ -329,9 +331,9 @@ static void filter_row(const struct draw *d, float *z, int64_t m, double u, stru
     }
     for (int64_t ch = 0; ch < d->nc; ch++)
         max = d->open[m * d->nc + ch].m > max ? d->open[m * d->nc + ch].m : max;
-    memcpy(a + V, z, (size_t)V * sizeof *z);
-    ban_apply(d, (float *)(a + V), 0, V);
-    got = draw_kept(d, (float *)(a + V), max, u, a, &kept_lse);
+    memcpy(open, z, (size_t)V * sizeof *z);
+    ban_apply(d, open, 0, V);
+    got = draw_kept(d, open, max, u, open + V, (struct cand *)room, &kept_lse);
     finish(d, m, got, z[got], kept_lse, id, logp, logp_kept);
 }
 
@@ -345,7 +347,7 @@ static void sample_filtered(const struct draw *d, int32_t *id, float *logp, floa
 
     R = R < 1 ? 1 : R > M ? M : R;
     z = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)(R * V) * sizeof *z);
-    buf = vl_cpu_thread_scratch(c, (size_t)V * 3, &stride); /* V candidates and V logits */
+    buf = vl_cpu_thread_scratch(c, (size_t)V * 4, &stride);
 #pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)V *(double)d->w->I / 8))
     for (int64_t m0 = 0; m0 < M; m0 += R) {
         int64_t n = M - m0 < R ? M - m0 : R;
@@ -355,9 +357,8 @@ static void sample_filtered(const struct draw *d, int32_t *id, float *logp, floa
             vl_head_tile(c, z + ch * VL_CHUNK, V, d->x, m0, n, d->w, ch, d->inv_temp);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t m = 0; m < n; m++)
-            filter_row(d, z + m * V, m0 + m, u[m0 + m],
-                       (struct cand *)(buf + (size_t)omp_get_thread_num() * stride), id, logp,
-                       logp_kept);
+            filter_row(d, z + m * V, m0 + m, u[m0 + m], buf + (size_t)omp_get_thread_num() * stride,
+                       id, logp, logp_kept);
     }
 }
 

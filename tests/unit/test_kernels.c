@@ -113,7 +113,7 @@ static const struct vl_attn attns[] = {
 };
 #define ATTNS (int)(sizeof attns / sizeof *attns)
 
-static const int32_t lengths[] = { 1, 2, 15, 16, 17, 31, 63, 64, 65, 130, 5, 24, 48, 25 };
+static const int32_t lengths[] = { 1, 2, 15, 16, 17, 31, 63, 66, 5, 24 };
 #define LENGTHS (int)(sizeof lengths / sizeof *lengths)
 
 static void run_attention(struct vl_backend *be, struct vl_buf *out)
@@ -216,7 +216,7 @@ static void test_row_alone(void **state)
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
             struct vl_weight *h = kweight(be, W, V, I, (enum vl_compute)ct);
 
-            for (int64_t N = 1; N <= MOST; N += k < 2 ? 23 : 1) {
+            for (int64_t N = 1; N <= MOST; N += k == 0 ? 23 : 1) {
                 int64_t n = (N * 7 + k) % N;
 
                 be->linear(be->ctx, y, x, w, NULL, N);
@@ -320,10 +320,10 @@ static void test_paged(void **state)
 {
     (void)state;
     for (int i = 0; i < ATTNS; i++)
-        for (int k = 1; k < kset.n; k += 2) {
-            paged_case(kset.be[k], attns + i, k < 2 ? 35 : 130, 1);
-            paged_case(kset.be[k], attns + i, k < 2 ? 50 : 130, 7);
-            paged_case(kset.be[k], attns + i, k < 2 ? 50 : 130, 64);
+        for (int k = 0; k < kset.n; k++) {
+            paged_case(kset.be[k], attns + i, k == 0 ? 35 : 130, 1);
+            paged_case(kset.be[k], attns + i, k == 0 ? 50 : 130, 7);
+            paged_case(kset.be[k], attns + i, k == 0 ? 50 : 130, 64);
         }
 }
 

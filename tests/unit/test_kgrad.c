@@ -82,7 +82,7 @@ static void test_linear(void **state)
     float *y = kzero(ny), *d = kzero(nx);
 
     (void)state;
-    for (int k = 0; k < kset.n; k += 2) {
+    for (int k = 0; k < kset.isas; k++) {
         struct vl_backend *be = kset.be[k];
         struct vl_weight *w = kweight(be, W, s.O, s.I, VL_COMPUTE_F32);
 
@@ -168,7 +168,7 @@ static void test_rmsnorm(void **state)
     float *x = krand(nx, 1, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx), rstd[4];
 
     (void)state;
-    for (int k = 0; k < kset.n; k += 2) {
+    for (int k = 0; k < kset.isas; k++) {
         struct vl_backend *be = kset.be[k];
 
         memset(d, 0, (size_t)nx * 4);
@@ -220,7 +220,7 @@ static void test_rope(void **state)
             table[p * s.D + 2 * i] = (float)cos(p * freq(i, s.D));
             table[p * s.D + 2 * i + 1] = (float)sin(p * freq(i, s.D));
         }
-    for (int k = 0; k < kset.n; k += 2) {
+    for (int k = 0; k < kset.isas; k++) {
         struct vl_backend *be = kset.be[k];
 
         memcpy(y, x, (size_t)n * 4);
@@ -252,7 +252,7 @@ static void test_swiglu(void **state)
     float *x = krand(nx, 4, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx);
 
     (void)state;
-    for (int k = 0; k < kset.n; k += 2) {
+    for (int k = 0; k < kset.isas; k++) {
         struct vl_backend *be = kset.be[k];
 
         be->swiglu(be->ctx, y, x, s.N, s.I);
@@ -319,7 +319,7 @@ static void test_attention(void **state)
         float *x = krand(nx, 1.5f, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx);
         float *lse = kzero(N * a->H);
 
-        for (int k = 0; k < kset.n; k += 2) {
+        for (int k = 0; k < kset.isas; k++) {
             struct vl_backend *be = kset.be[k];
 
             be->attention(be->ctx, y, lse, x, NULL, NULL, seq, 3, a);
@@ -382,7 +382,7 @@ static void test_head(void **state)
 
         for (int64_t m = 2 * M; m < 4 * M; m++)
             r[m] = 0; /* only logp and entropy are differentiated */
-        for (int k = 0; k < kset.n; k += 2) {
+        for (int k = 0; k < kset.isas; k++) {
             struct vl_backend *be = kset.be[k];
             struct vl_weight *w = kweight(be, x + M * s.C, s.V, s.C, VL_COMPUTE_F32);
 

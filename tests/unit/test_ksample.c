@@ -50,8 +50,7 @@ static void sample(struct vl_backend *be, struct fix *f, const struct vl_samplin
             continue;
         be->head_logp(be->ctx, &lp, NULL, NULL, NULL, f->x + m * C, w, f->id + m, inv, 1);
         assert_memory_equal(&lp, f->logp + m, 4);
-        if (f->M > 500)
-            m += 50;
+        m += f->M / 20;
     }
     be->weight_free(be->ctx, w);
 }
@@ -148,14 +147,14 @@ static void test_filters(void **state)
         { 0.5, 0.8, 20, NULL, 0 }, { 2, 0.0, 5, NULL, 0 },
     };
     static const int32_t ban[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
-    struct fix f = fix_new(300, 600, 3);
+    struct fix f = fix_new(200, 600, 3);
 
     (void)state;
     for (int k = 0; k < kset.n; k++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             struct vl_sampling s = all[i];
 
-            if (k < 2 && i % 3)
+            if (k == 0 && i % 3)
                 continue;
             check_draws(kset.be[k], &f, &s);
             s.ban = ban, s.nban = 12;
@@ -223,7 +222,7 @@ static void test_no_id(void **state)
     (void)state;
     for (int i = 0; i < 600; i++)
         ban[i] = i;
-    for (int k = 0; k < kset.n; k += 3)
+    for (int k = 0; k < kset.isas; k += 3)
         for (int i = 0; i < 3; i++) {
             for (int v = 0; v < 3; v++) {
                 f.x[C] = evil[v]; /* row 1 */
@@ -340,7 +339,7 @@ static void test_bf16_bits(void **state)
             c[j] = vl_bits_float((int32_t)(some_bf16(&s, e[2]) << 16 | (s >> 20 & 0xffff)));
             want[j] = twin(c[j], a, b[j]);
         }
-        for (int k = 0; k < kset.n; k += 2) {
+        for (int k = 0; k < kset.isas; k++) {
             struct vl_kern room;
             const struct vl_kern *kern = kern_of(kset.be[k]->name, &room);
 
@@ -364,7 +363,7 @@ static void test_to_bf16(void **state)
     for (uint64_t u = 0; u < (uint64_t)1 << 32; u += 128 * 65521) {
         for (int i = 0; i < 128; i++)
             x[i] = vl_bits_float((int32_t)(uint32_t)(u + (uint64_t)i * 65521));
-        for (int k = 0; k < kset.n; k += 2) {
+        for (int k = 0; k < kset.isas; k++) {
             struct vl_kern room;
 
             kern_of(kset.be[k]->name, &room)->to_bf16(got, x, 128);
