@@ -47,22 +47,25 @@ static void scores(const struct vl_cpu *c, float *s, int64_t ld, const float *q,
                  M, c1 - j < VL_PAGE ? c1 - j : VL_PAGE, k->D, 0);
 }
 
-/* o (M, D) += p (M, ld) columns [j0, j1) times the values */
+/* o (M, D) += p (M, ld) times the values; row m takes keys [lo[m], hi[m]), clip: 2 M integers. */
 static void weigh(const struct vl_cpu *c, float *o, const float *p, int64_t ld, int64_t M,
-                  const struct keys *k, int64_t j0, int64_t j1)
+                  const struct keys *k, const int64_t *lo, const int64_t *hi, int64_t *clip)
 {
-    if (j0 >= j1)
-        return;
+    int64_t end = hi[M - 1];
+
     if (!k->page) {
-        c->k.mul(o, k->D, p + j0, ld, 1, k->v + j0 * k->vstride, k->vstride, M, k->D, j1 - j0, 1);
+        c->k.mulr(o, k->D, p, ld, k->v, k->vstride, M, k->D, lo, hi);
         return;
     }
-    for (int64_t j = j0, e; j < j1; j = e) {
-        const float *v = k->vcache + k->page[j / VL_PAGE] * k->page_floats;
+    for (int64_t j = lo[0] & ~(int64_t)15; j < end; j += VL_PAGE) {
+        for (int64_t m = 0; m < M; m++) {
+            int64_t a = lo[m] - j, b = hi[m] - j;
 
-        e = (j / VL_PAGE + 1) * VL_PAGE;
-        e = e < j1 ? e : j1;
-        c->k.mul(o, k->D, p + j, ld, 1, v + j % VL_PAGE * k->D, k->D, M, k->D, e - j, 1);
+            clip[m] = a < 0 ? 0 : a > VL_PAGE ? VL_PAGE : a;
+            clip[M + m] = b < 0 ? 0 : b > VL_PAGE ? VL_PAGE : b;
+        }
+        c->k.mulr(o, k->D, p + j, ld, k->vcache + k->page[j / VL_PAGE] * k->page_floats, k->D, M,
+                  k->D, clip, clip + M);
     }
 }
 
@@ -79,7 +82,7 @@ static void load_queries(const struct vl_cpu *c, float *q, const float *qkv, int
     }
 }
 
-/* buf: q and o (items, D), s (items, tp) */
+/* buf: q and o (items, D), s (items, tp), 4 items of integers */
 static void attend(const struct vl_cpu *c, float *out, float *lse, const float *qkv,
                    const struct keys *k, const struct vl_seq *s, const struct vl_attn *a,
                    const struct block *b, float *buf)
@@ -87,33 +90,25 @@ static void attend(const struct vl_cpu *c, float *out, float *lse, const float *
     int G = a->H / a->K;
     int64_t M = (int64_t)b->rows * G, D = a->D, t0 = s->pos + b->row, last = t0 + b->rows - 1;
     int64_t c0 = key_from(a, t0) & ~(int64_t)15, ld = up16(last + 1) - c0, row0 = s->row + b->row;
-    int64_t lo_all = key_from(a, last), hi_all = t0 + 1;
-    float *q = buf, *o = q + M * D, *sc = o + M * D - c0; /* sc[m * ld + j]: key j */
+    int64_t *lo = (int64_t *)buf, *hi = lo + M;
+    float *q = buf + 8 * M, *o = q + M * D, *sc = o + M * D - c0; /* sc[m * ld + j]: key j */
 
     load_queries(c, q, qkv, row0, a, b, G);
     scores(c, sc, ld, q, M, k, c0, last + 1);
     memset(o, 0, (size_t)(M * D) * sizeof *o);
     for (int64_t m = 0; m < M; m++) {
-        int64_t t = t0 + m / G, lo = key_from(a, t);
-        float max, sum, *sr = sc + m * ld;
+        float max, sum;
 
-        c->k.softmax(sr, lo, t + 1, &max, &sum);
+        lo[m] = key_from(a, t0 + m / G), hi[m] = t0 + m / G + 1;
+        c->k.softmax(sc + m * ld, lo[m], hi[m], &max, &sum);
         q[m * D] = sum; /* the query is no longer needed */
         if (lse)
             lse[(row0 + m / G) * a->H + b->head * G + m % G] = max + vl_logf(sum);
-        /* keys before those that all rows of the block see */
-        weigh(c, o + m * D, sr, ld, 1, k, lo, lo_all < hi_all ? lo_all : t + 1);
     }
-    if (lo_all < hi_all)
-        weigh(c, o, sc, ld, M, k, lo_all, hi_all);
-    for (int64_t m = 0; m < M; m++) {
-        int64_t t = t0 + m / G;
-        float *to = out + ((row0 + m / G) * a->H + b->head * G + m % G) * D;
-
-        if (lo_all < hi_all)
-            weigh(c, o + m * D, sc + m * ld, ld, 1, k, hi_all, t + 1);
-        c->k.divide(to, o + m * D, q[m * D], D);
-    }
+    weigh(c, o, sc, ld, M, k, lo, hi, hi + M);
+    for (int64_t m = 0; m < M; m++)
+        c->k.divide(out + ((row0 + m / G) * a->H + b->head * G + m % G) * D, o + m * D, q[m * D],
+                    D);
 }
 
 /* Rows of a block: about ITEMS items; fewer when scores would not stay in the cache. */
@@ -170,7 +165,7 @@ static struct plan make_plan(struct vl_cpu *c, const struct vl_seq *seq, int64_t
         ktn += seq[i].page ? 0 : up16(seq[i].n) * a->K * a->D;
         items = (int64_t)r * (a->H / a->K) > items ? (int64_t)r * (a->H / a->K) : items;
     }
-    p.buf = (size_t)(items * (2 * a->D + up16(most) + 16));
+    p.buf = (size_t)(items * (2 * a->D + up16(most) + 24));
     return p;
 }
 

@@ -41,39 +41,14 @@
 typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,
                         const float *b, int64_t bks, int64_t K, int add, int tail);
 
-#if MR_MAX == 6
-#    define VL_TILES(NV)                                                                           \
-        VL_TILE(1, NV) VL_TILE(2, NV) VL_TILE(3, NV) VL_TILE(4, NV) VL_TILE(5, NV) VL_TILE(6, NV)
-#    define VL_TILE_ROW(NV)                                                                        \
-        {                                                                                          \
-            tile_1x##NV, tile_2x##NV, tile_3x##NV, tile_4x##NV, tile_5x##NV, tile_6x##NV           \
-        }
-VL_TILE_TAIL(1);
-VL_TILE_TAIL(2);
-VL_TILE_TAIL(3);
-VL_TILE_TAIL(4);
-VL_TILE_TAIL(5);
-VL_TILE_TAIL(6);
-#else
-#    define VL_TILES(NV) VL_TILE(1, NV)
-#    define VL_TILE_ROW(NV)                                                                        \
-        {                                                                                          \
-            tile_1x##NV                                                                            \
-        }
-VL_TILE_TAIL(1);
-#endif
+VL_ALL_ROWS(VL_TILE_TAIL)
+VL_ALL_TILES(VL_TILE)
 
-VL_TILES(1);
+static const tile_fn tile_tail[MR_MAX] = VL_ROW_TABLE(tile, t);
+static const tile_fn tile_1[MR_MAX] = VL_ROW_TABLE(tile, 1);
 #if NV_MAX >= 4
-VL_TILES(2);
-VL_TILES(4);
-#endif
-
-static const tile_fn tile_tail[MR_MAX] = VL_TILE_ROW(t);
-static const tile_fn tile_1[MR_MAX] = VL_TILE_ROW(1);
-#if NV_MAX >= 4
-static const tile_fn tile_2[MR_MAX] = VL_TILE_ROW(2);
-static const tile_fn tile_4[MR_MAX] = VL_TILE_ROW(4);
+static const tile_fn tile_2[MR_MAX] = VL_ROW_TABLE(tile, 2);
+static const tile_fn tile_4[MR_MAX] = VL_ROW_TABLE(tile, 4);
 #endif
 
 static void k_mul(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,

@@ -167,41 +167,14 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
 typedef void (*tile16_fn)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                           int64_t bks, int64_t K, int add, int tail);
 
-#if MR_MAX == 6
-#    define VL_TILES16(NV)                                                                         \
-        VL_TILE16(1, NV)                                                                           \
-        VL_TILE16(2, NV) VL_TILE16(3, NV) VL_TILE16(4, NV) VL_TILE16(5, NV) VL_TILE16(6, NV)
-#    define VL_TILE16_ROW(NV)                                                                      \
-        {                                                                                          \
-            tile16_1x##NV, tile16_2x##NV, tile16_3x##NV, tile16_4x##NV, tile16_5x##NV,             \
-                tile16_6x##NV                                                                      \
-        }
-VL_TILE16_TAIL(1);
-VL_TILE16_TAIL(2);
-VL_TILE16_TAIL(3);
-VL_TILE16_TAIL(4);
-VL_TILE16_TAIL(5);
-VL_TILE16_TAIL(6);
-#else
-#    define VL_TILES16(NV) VL_TILE16(1, NV)
-#    define VL_TILE16_ROW(NV)                                                                      \
-        {                                                                                          \
-            tile16_1x##NV                                                                          \
-        }
-VL_TILE16_TAIL(1);
-#endif
+VL_ALL_ROWS(VL_TILE16_TAIL)
+VL_ALL_TILES(VL_TILE16)
 
-VL_TILES16(1);
+static const tile16_fn tile16_tail[MR_MAX] = VL_ROW_TABLE(tile16, t);
+static const tile16_fn tile16_1[MR_MAX] = VL_ROW_TABLE(tile16, 1);
 #if NV_MAX >= 4
-VL_TILES16(2);
-VL_TILES16(4);
-#endif
-
-static const tile16_fn tile16_tail[MR_MAX] = VL_TILE16_ROW(t);
-static const tile16_fn tile16_1[MR_MAX] = VL_TILE16_ROW(1);
-#if NV_MAX >= 4
-static const tile16_fn tile16_2[MR_MAX] = VL_TILE16_ROW(2);
-static const tile16_fn tile16_4[MR_MAX] = VL_TILE16_ROW(4);
+static const tile16_fn tile16_2[MR_MAX] = VL_ROW_TABLE(tile16, 2);
+static const tile16_fn tile16_4[MR_MAX] = VL_ROW_TABLE(tile16, 4);
 #endif
 
 static void mul16_run(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,

@@ -36,7 +36,10 @@ struct vl_kern {
      * fmaf. a(m,k) = a[m*ars + k*aks], b(k,n) = b[k*bks + n]; nothing outside is read. */
     void (*mul)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
                 int64_t bks, int64_t M, int64_t N, int64_t K, int add);
-    /* The same over K2 pairs of bf16 (low half first): acc = fma(lo, lo', fma(hi, hi', acc)),
+    /* c (M,N) += sum over k in [lo[m], hi[m]) of a(m,k) b(k,n), aks = 1; lo and hi do not decrease */
+    void (*mulr)(float *c, int64_t ldc, const float *a, int64_t ars, const float *b, int64_t bks,
+                 int64_t M, int64_t N, const int64_t *lo, const int64_t *hi);
+    /* mul over K2 pairs of bf16 (low half first): acc = fma(lo, lo', fma(hi, hi', acc)),
      * denormals as zero. a(m,k) = a[m*lda + k]. */
     void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                   int64_t bks, int64_t M, int64_t N, int64_t K2, int add);

@@ -59,11 +59,15 @@ void vl_cpu_weight_free(void *ctx, struct vl_weight *w)
     free(w);
 }
 
-/* One panel of `out` outputs n0 .. n0+n from W (element out o, in k at o*os + k*ks). */
+/* One panel of outputs n0 .. n0+n over K reduced elements; W(out o, in k) = W[o*os + k*ks]. */
 static void pack_panel(float *dst, const float *W, int64_t os, int64_t ks, int64_t n0, int64_t n,
                        int64_t K, int nr)
 {
-    for (int64_t k0 = 0; k0 < K; k0 += 16) { /* 16 k at a time: whole lines of W are used up */
+    for (int64_t k = 0; k < K && os == 1; k++) { /* outputs lie side by side */
+        memcpy(dst + k * nr, W + n0 + k * ks, (size_t)n * sizeof *dst);
+        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
+    }
+    for (int64_t k0 = 0; k0 < K && os != 1; k0 += 16) { /* so that whole lines of W are used up */
         int64_t k1 = k0 + 16 < K ? k0 + 16 : K;
 
         for (int64_t j = 0; j < nr; j++)

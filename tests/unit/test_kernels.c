@@ -357,6 +357,31 @@ static void test_attention_alone(void **state)
     }
 }
 
+/* Non-finite values at a later position or in another sequence change nothing before them. */
+static void test_attention_causal(void **state)
+{
+    const struct vl_attn *a = &attns[1];
+    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, N = 60;
+    struct vl_seq seq[] = { { .n = 40 }, { .row = 40, .n = 20 } };
+    float *qkv = krand(N * W, 2, 1), *want = kzero(N * O), *got = kzero(N * O);
+
+    (void)state;
+    for (int k = 0; k < kset.isas; k++)
+        for (int64_t bad = 39; bad > 0; bad -= 11) {
+            struct vl_backend *be = kset.be[k];
+
+            be->attention(be->ctx, want, NULL, qkv, NULL, NULL, seq, 2, a);
+            for (int64_t i = 0; i < W; i++)
+                qkv[bad * W + i] = i % 2 ? NAN : INFINITY;
+            be->attention(be->ctx, got, NULL, qkv, NULL, NULL, seq, 2, a);
+            assert_memory_equal(want, got, (size_t)(bad * O) * 4);
+            assert_memory_equal(want + 40 * O, got + 40 * O, (size_t)(20 * O) * 4);
+            assert_true(isnan(got[bad * O]));
+            kfill(qkv, N * W, 2, 1);
+        }
+    free(qkv), free(want), free(got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_paged),
         cmocka_unit_test(test_attention_alone),
+        cmocka_unit_test(test_attention_causal),
     };
     return cmocka_run_group_tests(tests, kset_open, kset_close);
 }

@@ -1,0 +1,266 @@
+/* bench_kernels - rates of the CPU backend's operations. usage: bench_kernels [ISA [THREADS]]
+ *
+ * Prints the best of several samples: on a shared machine the best is the least disturbed one. */
+#include "libverl/engine/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "libverl/base/mem.h"
+
+static struct vl_backend *be;
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static float *array(int64_t n)
+{
+    struct vl_err e = { 0 };
+    void *p;
+    float *x;
+    uint64_t s = 88172645463325252u;
+
+    if (be->alloc(be->ctx, &p, (size_t)n * sizeof *x, &e))
+        vl_oom((size_t)n * sizeof *x);
+    x = p;
+    for (int64_t i = 0; i < n; i++) {
+        s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+        x[i] = (float)(s >> 40) * 0x1p-24f - 0.5f;
+    }
+    return x;
+}
+
+/* Best seconds of one call of f(arg) over about 0.3 s. */
+static double best(void (*f)(void *), void *arg)
+{
+    double t0 = now(), b = 1e9;
+
+    f(arg);
+    for (int i = 0; i < 3 || now() - t0 < 0.3; i++) {
+        double t = now();
+
+        f(arg);
+        t = now() - t;
+        b = t < b ? t : b;
+    }
+    return b;
+}
+
+struct mat {
+    int64_t N, O, I;
+    float *x, *y, *W;
+    struct vl_weight *w;
+};
+
+static void do_y(void *p)
+{
+    struct mat *m = p;
+
+    be->linear(be->ctx, m->y, m->x, m->w, NULL, m->N);
+}
+static void do_dx(void *p)
+{
+    struct mat *m = p;
+
+    be->linear_dx(be->ctx, m->x, m->y, m->w, m->N, 1);
+}
+static void do_dw(void *p)
+{
+    struct mat *m = p;
+
+    be->linear_dw(be->ctx, m->W, m->y, m->x, m->N, m->O, m->I);
+}
+static void do_pack(void *p)
+{
+    struct mat *m = p;
+
+    be->weight_set(be->ctx, m->w, m->W);
+}
+
+static void bench_linear(void)
+{
+    static const int64_t shape[][3] = { { 1280, 384, 128 },  { 1280, 704, 128 }, { 1280, 128, 352 },
+                                        { 1280, 14, 128 },   { 1, 3072, 576 },   { 8, 3072, 576 },
+                                        { 64, 3072, 576 },   { 512, 3072, 576 }, { 512, 576, 1536 },
+                                        { 512, 1024, 1024 }, { 64, 49152, 576 } };
+
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+        for (int ct = 0; ct < 2; ct++) {
+            struct mat m = { shape[i][0], shape[i][1], shape[i][2], 0, 0, 0, 0 };
+            double flop = 2e-9 * (double)m.N * (double)m.O * (double)m.I;
+            struct vl_err e = { 0 };
+
+            m.x = array(m.N * m.I), m.y = array(m.N * m.O), m.W = array(m.O * m.I);
+            if (be->weight_new(be->ctx, &m.w, m.O, m.I, (enum vl_compute)ct, 1, &e))
+                exit(1);
+            be->weight_set(be->ctx, m.w, m.W);
+            printf("%s N %5lld O %5lld I %4lld: y %6.1f  dx %6.1f", ct ? "bf16" : "fp32",
+                   (long long)m.N, (long long)m.O, (long long)m.I, flop / best(do_y, &m),
+                   flop / best(do_dx, &m));
+            if (!ct)
+                printf("  dw %6.1f", flop / best(do_dw, &m));
+            printf(" GFLOP/s  pack %.2f GB/s\n", 4e-9 * (double)(m.O * m.I) / best(do_pack, &m));
+            be->weight_free(be->ctx, m.w);
+            be->free(be->ctx, m.x), be->free(be->ctx, m.y), be->free(be->ctx, m.W);
+        }
+}
+
+struct att {
+    struct vl_attn a;
+    struct vl_seq *seq;
+    int64_t nseq;
+    float *qkv, *out, *lse, *dout, *dqkv, *kc, *vc;
+};
+
+static void do_attn(void *p)
+{
+    struct att *t = p;
+
+    be->attention(be->ctx, t->out, t->lse, t->qkv, t->kc, t->vc, t->seq, t->nseq, &t->a);
+}
+static void do_attn_bwd(void *p)
+{
+    struct att *t = p;
+
+    be->attention_bwd(be->ctx, t->dqkv, t->dout, t->out, t->lse, t->qkv, t->seq, t->nseq, &t->a);
+}
+
+static void bench_attention(void)
+{
+    static const struct {
+        struct vl_attn a;
+        int nseq, n;
+    } c[] = { { { 4, 4, 32, 0, 0.17f }, 128, 10 },
+              { { 9, 3, 64, 0, 0.125f }, 8, 128 },
+              { { 9, 3, 64, 0, 0.125f }, 2, 1024 },
+              { { 14, 2, 64, 0, 0.125f }, 1, 2048 } };
+
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct att t = { .a = c[i].a, .nseq = c[i].nseq };
+        int64_t N = (int64_t)c[i].nseq * c[i].n, W = (t.a.H + 2 * t.a.K) * t.a.D;
+        double flop = 2e-9 * (double)N * c[i].n * t.a.H * t.a.D; /* causal half of 4 N T H D */
+
+        t.seq = vl_alloc((size_t)t.nseq * sizeof *t.seq);
+        for (int j = 0; j < c[i].nseq; j++)
+            t.seq[j] = (struct vl_seq){ .row = (int64_t)j * c[i].n, .n = c[i].n };
+        t.qkv = array(N * W), t.dqkv = array(N * W), t.out = array(N * t.a.H * t.a.D);
+        t.dout = array(N * t.a.H * t.a.D), t.lse = array(N * t.a.H);
+        printf("attention %d x %d, %d/%d heads of %d: forward %.1f", c[i].nseq, c[i].n, t.a.H,
+               t.a.K, t.a.D, flop / best(do_attn, &t));
+        printf("  backward %.1f GFLOP/s\n", 2.5 * flop / best(do_attn_bwd, &t));
+        free(t.seq), be->free(be->ctx, t.qkv), be->free(be->ctx, t.dqkv);
+        be->free(be->ctx, t.out), be->free(be->ctx, t.dout), be->free(be->ctx, t.lse);
+    }
+}
+
+/* One token each of 64 sequences with 512 keys in pages. */
+static void bench_decode(void)
+{
+    enum { B = 64, T = 512 };
+    struct att t = { .a = { 9, 3, 64, 0, 0.125f }, .nseq = B };
+    int64_t W = 15 * 64, page = (int64_t)VL_PAGE * 3 * 64, np = B * T / VL_PAGE;
+    int32_t *map = vl_alloc((size_t)np * sizeof *map);
+    double s;
+
+    t.seq = vl_alloc(B * sizeof *t.seq);
+    for (int32_t i = 0; i < np; i++)
+        map[i] = (int32_t)((int64_t)i * 7919 % np);
+    for (int i = 0; i < B; i++)
+        t.seq[i] = (struct vl_seq){ i, 1, T - 1, map + i * T / VL_PAGE };
+    t.qkv = array(B * W), t.out = array(B * 9 * 64), t.kc = array(np * page);
+    t.vc = array(np * page);
+    s = best(do_attn, &t);
+    printf("decode attention %d x %d keys: %.3f ms, %.1f GB/s\n", B, T, 1e3 * s,
+           8e-9 * (double)(np * page) / s);
+    free(t.seq), free(map), be->free(be->ctx, t.qkv), be->free(be->ctx, t.out);
+    be->free(be->ctx, t.kc), be->free(be->ctx, t.vc);
+}
+
+struct head {
+    int64_t M, V, C;
+    float *x, *W, *dx, *r;
+    struct vl_weight *w;
+    int32_t *y;
+    double *u;
+    struct vl_sampling s;
+};
+
+static void do_logp(void *p)
+{
+    struct head *h = p;
+
+    be->head_logp(be->ctx, h->r, h->r + h->M, h->r + 2 * h->M, NULL, h->x, h->w, h->y, 1, h->M);
+}
+static void do_head_bwd(void *p)
+{
+    struct head *h = p;
+
+    be->head_bwd(be->ctx, h->dx, h->W, h->x, h->w, h->y, h->r + 2 * h->M, h->r + h->M, h->r,
+                 h->r + h->M, 1, h->M);
+}
+static void do_sample(void *p)
+{
+    struct head *h = p;
+
+    be->head_sample(be->ctx, h->y, h->r, NULL, h->x, h->w, h->u, &h->s, h->M);
+}
+
+static void bench_head(void)
+{
+    static const int64_t shape[][3] = { { 640, 14, 128 },
+                                        { 64, 49152, 576 },
+                                        { 1024, 49152, 576 } };
+
+    for (size_t i = 0; i < 3; i++)
+        for (int ct = 0; ct < 2; ct++) {
+            struct head h = { .M = shape[i][0], .V = shape[i][1], .C = shape[i][2] };
+            double flop = 2e-9 * (double)h.M * (double)h.V * (double)h.C, t;
+            struct vl_err e = { 0 };
+
+            h.x = array(h.M * h.C), h.W = array(h.V * h.C), h.dx = array(h.M * h.C);
+            h.r = array(3 * h.M), h.y = vl_alloc((size_t)h.M * sizeof *h.y);
+            h.u = vl_alloc((size_t)h.M * sizeof *h.u);
+            for (int64_t m = 0; m < h.M; m++)
+                h.u[m] = ((double)m + 0.5) / (double)h.M;
+            if (be->weight_new(be->ctx, &h.w, h.V, h.C, (enum vl_compute)ct, 1, &e))
+                exit(1);
+            be->weight_set(be->ctx, h.w, h.W);
+            printf("head %s M %lld V %lld: logp %.1f", ct ? "bf16" : "fp32", (long long)h.M,
+                   (long long)h.V, flop / best(do_logp, &h));
+            if (h.M <= 640 || !ct)
+                printf("  backward %.1f", 3 * flop / best(do_head_bwd, &h));
+            h.s = (struct vl_sampling){ 1, 1, 0, NULL, 0 };
+            t = best(do_sample, &h);
+            h.s.top_p = 0.9, h.s.top_k = 50;
+            printf(" GFLOP/s  sample %.2f ms, top-k and top-p %.2f ms\n", 1e3 * t,
+                   1e3 * best(do_sample, &h));
+            be->weight_free(be->ctx, h.w), free(h.y), free(h.u);
+            be->free(be->ctx, h.x), be->free(be->ctx, h.W), be->free(be->ctx, h.dx);
+            be->free(be->ctx, h.r);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    struct vl_err e = { 0 };
+
+    if (vl_backend_cpu(&be, argc > 1 ? argv[1] : NULL, argc > 2 ? atoi(argv[2]) : 0, 1, &e)) {
+        fprintf(stderr, "bench_kernels: %s\n", e.msg);
+        return e.code;
+    }
+    printf("%s\n", be->name);
+    bench_linear();
+    bench_attention();
+    bench_decode();
+    bench_head();
+    be->close(be);
+    return 0;
+}
