@@ -141,9 +141,10 @@ static const struct vl_backend table = {
     .adamw = vl_cpu_adamw,
 };
 
-enum isa { ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_COUNT };
+enum isa { ISA_PLAIN, ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_COUNT };
 
-static const char *const isa_name[ISA_COUNT] = { "scalar", "avx2", "avx512", "avx512bf16" };
+static const char *const isa_name[ISA_COUNT] = { "plain", "scalar", "avx2", "avx512",
+                                                 "avx512bf16" };
 
 /* The widest set this processor (and its operating system) offers. */
 static enum isa isa_best(void)
@@ -175,7 +176,8 @@ static int isa_choose(enum isa *out, const char *isa, struct vl_err *e)
         ;
     if (i == ISA_COUNT)
         return vl_fail(e, VL_E_USAGE,
-                       "%s: '%s' is not one of auto, scalar, avx2, avx512, avx512bf16", from, isa);
+                       "%s: '%s' is not one of auto, plain, scalar, avx2, avx512, avx512bf16", from,
+                       isa);
     if (i > (int)best)
         return vl_fail(e, VL_E_UNAVAIL, "%s: this processor lacks %s; the widest it has is %s",
                        from, isa, isa_name[best]);
@@ -188,6 +190,8 @@ static struct vl_kern isa_kern(enum isa isa)
     struct vl_kern k = vl_kern_scalar;
 
 #if defined(__x86_64__)
+    if (isa == ISA_SCALAR && __builtin_cpu_supports("fma"))
+        k = vl_kern_fma;
     if (isa == ISA_AVX2)
         k = vl_kern_avx2;
     if (isa >= ISA_AVX512)

@@ -87,7 +87,7 @@ struct vl_kern {
 
 extern const struct vl_kern vl_kern_scalar;
 #if defined(__x86_64__)
-extern const struct vl_kern vl_kern_avx2, vl_kern_avx512;
+extern const struct vl_kern vl_kern_fma, vl_kern_avx2, vl_kern_avx512;
 /* Puts the vdpbf16ps versions of mul16 and to_bf16 into *k. */
 void vl_kern_use_avx512bf16(struct vl_kern *k);
 #endif

@@ -152,8 +152,8 @@ struct vl_backend {
                   const struct vl_adamw *o, int64_t *changed);
 };
 
-/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar"
- * (VL_ISA in the environment overrides auto). threads 0: affinity mask and cgroup, divided by
+/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C), "plain"
+ * (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads 0: affinity mask and cgroup, divided by
  * local_ranks. VL_E_UNAVAIL when the CPU lacks the instruction set. */
 int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int local_ranks,
                    struct vl_err *e) VL_MUST_CHECK;

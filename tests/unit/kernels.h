@@ -18,7 +18,7 @@
 
 #define KMAX 16
 
-/* Backends to compare: first each instruction set with one thread, scalar first (slow: it calls
+/* Backends to compare: first each instruction set with one thread, plain first (slow: it calls
  * fmaf), then the wide ones with three threads. */
 struct kset {
     struct vl_backend *be[KMAX];
@@ -29,20 +29,20 @@ static struct kset kset;
 
 static int kset_open(void **state)
 {
-    static const char *const isa[] = { "scalar", "avx2", "avx512", "avx512bf16" };
+    static const char *const isa[] = { "plain", "scalar", "avx2", "avx512", "avx512bf16" };
 
     (void)state;
-    for (int i = 0; i < 7; i++) {
-        const char *name = isa[i < 4 ? i : i - 3];
+    for (int i = 0; i < 8; i++) {
+        const char *name = isa[i < 5 ? i : i - 3];
         struct vl_err e = { 0 };
-        int rc = vl_backend_cpu(&kset.be[kset.n], name, i < 4 ? 1 : 3, 1, &e);
+        int rc = vl_backend_cpu(&kset.be[kset.n], name, i < 5 ? 1 : 3, 1, &e);
 
-        if (rc == VL_E_UNAVAIL && i < 4)
+        if (rc == VL_E_UNAVAIL && i < 5)
             print_message("# %s not compared: this processor lacks it\n", name);
         else if (rc && rc != VL_E_UNAVAIL)
             return rc;
         kset.n += rc == 0;
-        kset.isas = i < 4 ? kset.n : kset.isas;
+        kset.isas = i < 5 ? kset.n : kset.isas;
     }
     return 0;
 }
