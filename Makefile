@@ -65,7 +65,7 @@ MPIT     := $(MPIT_SRC:tests/mpi/%.c=$(BUILD)/tests/mpi/%)
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
-.PHONY: all check check-unit check-san check-clang check-long demo format format-check fuzz help install clean bootstrap parts
+.PHONY: all bench check check-unit check-san check-clang check-long demo format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
 all: parts $(BIN) $(MPI_SO) ## build every program into build/bin
@@ -114,6 +114,12 @@ $(BUILD)/tests/mpi/%: tests/mpi/%.c $(LIB)
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+$(BUILD)/bench/%: tests/bench/%.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+
+bench: $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c)) ## build the speed measurements into build/bench
 
 bootstrap: ## install the packages the build needs (apt)
 	scripts/bootstrap

@@ -83,51 +83,6 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
 {
     return v_fma(h_lo(a), h_lo(b), v_fma(h_hi(a), h_hi(b), acc));
 }
-#else
-typedef struct {
-    uint32_t v[VL_LANES];
-} vh;
-VL_INL vh h_load(const uint32_t *p)
-{
-    vh r;
-
-    memcpy(r.v, p, sizeof r.v);
-    return r;
-}
-VL_INL vh h_load_part(const uint32_t *p, int n)
-{
-    vh r = { { 0 } };
-
-    memcpy(r.v, p, 4 * (size_t)n);
-    return r;
-}
-VL_INL vh h_set1(uint32_t x)
-{
-    vh r;
-
-    for (int i = 0; i < VL_LANES; i++)
-        r.v[i] = x;
-    return r;
-}
-/* a denormal becomes zero of its sign */
-VL_INL float h_flush(uint32_t u)
-{
-    return vl_bits_float((int32_t)(u & 0x7f800000u ? u : u & 0x80000000u));
-}
-VL_INL float h_step(float acc, uint32_t a, uint32_t b)
-{
-    return h_flush((uint32_t)vl_float_bits(fmaf(h_flush(a), h_flush(b), acc)));
-}
-VL_INL vf h_dp(vf acc, vh a, vh b)
-{
-    for (int i = 0; i < VL_LANES; i++) {
-        float s = h_flush((uint32_t)vl_float_bits(acc.v[i]));
-
-        s = h_step(s, a.v[i] & 0xffff0000u, b.v[i] & 0xffff0000u);
-        acc.v[i] = h_step(s, a.v[i] << 16, b.v[i] << 16);
-    }
-    return acc;
-}
 #endif
 
 #define VL_TILE16_BODY(MR, NV, LOADH, LOAD, STORE)                                                 \
@@ -204,7 +159,7 @@ static void mul16_run(float *c, int64_t ldc, const uint32_t *a, int64_t lda, con
 static void k_mul16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                     int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
 {
-#if VL_SIMD && !defined(VL_DPBF16)
+#if !defined(VL_DPBF16)
     unsigned mode = _mm_getcsr();
 
     _mm_setcsr(mode | 0x8040); /* flush to zero, denormals are zero */
@@ -213,29 +168,4 @@ static void k_mul16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
 #else
     mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add);
 #endif
-}
-
-static uint16_t bf16_of(float x)
-{
-    uint32_t u = (uint32_t)vl_float_bits(x), e = u & 0x7f800000u;
-
-    if (e == 0)
-        return (uint16_t)(u >> 16 & 0x8000u);
-    if (e == 0x7f800000u && (u & 0x7fffffu))
-        return (uint16_t)(u >> 16 | 0x40u);
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-
-static void k_to_bf16(uint16_t *y, const float *x, int64_t n)
-{
-    int64_t i = 0;
-
-#if VL_SIMD == 16 && defined(VL_DPBF16)
-    for (; i + 32 <= n; i += 32)
-        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(v_load(x + i + 16), v_load(x + i)));
-#endif
-    for (; i < n; i++)
-        y[i] = bf16_of(x[i]);
-    if (n & 1)
-        y[n] = 0;
 }

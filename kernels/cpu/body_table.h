@@ -2,7 +2,7 @@
 
 #define VL_KERN_TABLE(isa)                                                                         \
     {                                                                                              \
-        .name = isa, .nr = 16 * NV_MAX, .mul = k_mul, .mulr = k_mulr, .mul16 = k_mul16,            \
+        .name = isa, .nr = VL_NR, .mul = k_mul, .mulr = k_mulr, .mul16 = k_mul16,                  \
         .to_bf16 = k_to_bf16, .math = k_math, .dot = k_dot, .add = k_add, .scale = k_scale,        \
         .divide = k_divide, .rmsnorm = k_rmsnorm, .rmsnorm_dx = k_rmsnorm_dx,                      \
         .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope, .swiglu = k_swiglu,                            \

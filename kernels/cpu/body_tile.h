@@ -1,36 +1,24 @@
 /* body_tile.h - tile sizes and remainder rows, for body_mul.h and body_mul16.h. */
 
+#define MR_MAX 6
 #if VL_SIMD == 16
 #    define NV_MAX 4
-#    define MR_MAX 6
-#elif VL_SIMD == 8
-#    define NV_MAX 1
-#    define MR_MAX 6
 #else
 #    define NV_MAX 1
-#    define MR_MAX 1
 #endif
+
+#define VL_NR (16 * NV_MAX) /* width of a weight panel */
 
 #define VL_LOAD_PART(p)     v_load_part(p, tail)
 #define VL_STORE_PART(p, v) v_store_part(p, v, tail)
 
 /* A macro for each number of rows, and for each shape of a tile; the table over the rows. */
-#if MR_MAX == 6
-#    define VL_ALL_ROWS(X)   X(1) X(2) X(3) X(4) X(5) X(6)
-#    define VL_ALL_OF(X, NV) X(1, NV) X(2, NV) X(3, NV) X(4, NV) X(5, NV) X(6, NV)
-#    define VL_ROW_TABLE(name, NV)                                                                 \
-        {                                                                                          \
-            name##_1x##NV, name##_2x##NV, name##_3x##NV, name##_4x##NV, name##_5x##NV,             \
-                name##_6x##NV                                                                      \
-        }
-#else
-#    define VL_ALL_ROWS(X)   X(1)
-#    define VL_ALL_OF(X, NV) X(1, NV)
-#    define VL_ROW_TABLE(name, NV)                                                                 \
-        {                                                                                          \
-            name##_1x##NV                                                                          \
-        }
-#endif
+#define VL_ALL_ROWS(X)   X(1) X(2) X(3) X(4) X(5) X(6)
+#define VL_ALL_OF(X, NV) X(1, NV) X(2, NV) X(3, NV) X(4, NV) X(5, NV) X(6, NV)
+#define VL_ROW_TABLE(name, NV)                                                                     \
+    {                                                                                              \
+        name##_1x##NV, name##_2x##NV, name##_3x##NV, name##_4x##NV, name##_5x##NV, name##_6x##NV   \
+    }
 #if NV_MAX >= 4
 #    define VL_ALL_TILES(X) VL_ALL_OF(X, 1) VL_ALL_OF(X, 2) VL_ALL_OF(X, 4)
 #else

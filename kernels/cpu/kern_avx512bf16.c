@@ -7,6 +7,7 @@
 #    include "kernels/cpu/simd.h"
 #    include "kernels/cpu/body_tile.h"
 #    include "kernels/cpu/body_mul16.h"
+#    include "kernels/cpu/body_bf16.h"
 
 void vl_kern_use_avx512bf16(struct vl_kern *k)
 {

@@ -3,10 +3,8 @@
 
 #define VL_SIMD 0
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/body_tile.h"
-#include "kernels/cpu/body_mul.h"
-#include "kernels/cpu/body_mulr.h"
-#include "kernels/cpu/body_mul16.h"
+#include "kernels/cpu/body_plain.h"
+#include "kernels/cpu/body_bf16.h"
 #include "kernels/cpu/body_row.h"
 #include "kernels/cpu/body_table.h"
 
