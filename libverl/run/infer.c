@@ -121,11 +121,11 @@ struct share {
  * parameter model took 2.8 s in one pass, 2.2 s in passes of 2048. Results are the same. */
 #define CPU_PASS 2048
 
-static int64_t token_budget(const struct vl_infer *f, const struct vl_cut *cut)
+int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens)
 {
     int cpu = strncmp(f->be->name, "cpu", 3) == 0;
 
-    return cpu && cut->max_tokens > CPU_PASS ? CPU_PASS : cut->max_tokens;
+    return cpu && max_tokens > CPU_PASS ? CPU_PASS : max_tokens;
 }
 
 static void cut_share(struct share *s, const struct vl_infer *f, const struct vl_rows *r,
@@ -147,8 +147,9 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
                                 .plen = r->plen + lo,
                                 .rlen = r->rlen + lo };
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
-    s->micros = vl_micro_cut(&s->rows, NULL, 0, n, by_rows && !cut->dynamic ? cut->rows : 0,
-                             !by_rows || cut->dynamic ? token_budget(f, cut) : 0, s->first);
+    s->micros = vl_micro_cut(
+        &s->rows, NULL, 0, n, by_rows && !cut->dynamic ? cut->rows : 0,
+        !by_rows || cut->dynamic ? vl_infer_token_budget(f, cut->max_tokens) : 0, s->first);
     for (int64_t k = 0; k < s->micros; k++) {
         int64_t tokens = 0, outputs = 0;
 

@@ -25,6 +25,9 @@ struct vl_cut {
     int64_t max_tokens;
 };
 
+/* Tokens of one pass: max_tokens, on a CPU never more than what is fastest there. */
+int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens);
+
 /* Opens configuration and device: f->model without weights, f->be, f->compute. path NULL or "" is
  * VL_E_USAGE that names -m and `key`. compute "auto": what meta_info.compute says, else the
  * device's default; a given one that differs from meta_info warns. Collective (agrees). Close with

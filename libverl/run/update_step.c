@@ -135,7 +135,8 @@ static int64_t cut_micro(const struct vl_update *u, const int64_t *rows, int64_t
                        : !c->dynamic && c->rows != VL_NULL_I64 && c->rows > 0 ? c->rows
                                                                               : 0;
 
-    return vl_micro_cut(&u->data.rows, rows, 0, n, max_rows, max_rows ? 0 : c->max_tokens, first);
+    return vl_micro_cut(&u->data.rows, rows, 0, n, max_rows,
+                        max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens), first);
 }
 
 void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
