@@ -147,8 +147,8 @@ static int plan_tensor(struct reader *r, const struct vl_st_tensor *t, struct vl
             return vl_fail(e, VL_E_DATA, "%s: %s has no column", r->name, t->name);
         return offsets_fit(r, t, e);
     }
-    if (!*name)
-        return vl_fail(e, VL_E_DATA, "%s: a column without a name", r->name);
+    if (!vl_col_name_ok(name))
+        return vl_fail(e, VL_E_DATA, "%s: a column cannot be called '%.100s'", r->name, name);
     for (size_t i = 0; i < r->nplan; i++)
         if (strcmp(r->plan[i].col.name, name) == 0)
             return vl_fail(e, VL_E_DATA,
@@ -574,22 +574,42 @@ static int read_bytes(struct vl_batch *b, const char *name, const struct bytes *
     return 0;
 }
 
+static int read_and_name(struct vl_batch *b, const char *name, const struct bytes *in,
+                         const struct vl_dp_read *opt, struct vl_err *e)
+{
+    char hex[33];
+
+    *b = (struct vl_batch){ 0 };
+    if (read_bytes(b, name, in, opt, e)) {
+        vl_batch_free(b);
+        return e->code;
+    }
+    if (b->nparent || !whole_read(opt))
+        return 0;
+    if (vl_dp_hash(b, hex, e)) /* a foreign file: its content names it */
+        return e->code;
+    vl_batch_add_parent(b, hex);
+    return 0;
+}
+
 int vl_dp_read(struct vl_batch *b, const char *path, const struct vl_dp_read *opt, struct vl_err *e)
 {
     const char *name = strcmp(path, "-") ? path : "standard input";
     struct bytes in = { 0 };
+    int rc;
 
     *b = (struct vl_batch){ 0 };
     if (bytes_open(&in, path, name, e))
         return e->code;
-    if (read_bytes(b, name, &in, opt, e))
-        vl_batch_free(b);
-    else if (!b->nparent && whole_read(opt)) { /* a foreign file: its content names it */
-        char hex[33];
-
-        if (vl_dp_hash(b, hex, e) == 0)
-            vl_batch_add_parent(b, hex);
-    }
+    rc = read_and_name(b, name, &in, opt, e);
     bytes_free(&in);
-    return e->code;
+    return rc;
+}
+
+int vl_dp_read_bytes(struct vl_batch *b, const char *name, const void *p, size_t n,
+                     const struct vl_dp_read *opt, struct vl_err *e)
+{
+    struct bytes in = { .p = p, .n = n };
+
+    return read_and_name(b, name, &in, opt, e);
 }

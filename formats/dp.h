@@ -17,6 +17,10 @@ struct vl_dp_read {
 int vl_dp_read(struct vl_batch *b, const char *path, const struct vl_dp_read *opt,
                struct vl_err *e) VL_MUST_CHECK;
 
+/* The same for bytes in memory; `name` is for messages. They are read as a pipe would be: whole. */
+int vl_dp_read_bytes(struct vl_batch *b, const char *name, const void *p, size_t n,
+                     const struct vl_dp_read *opt, struct vl_err *e) VL_MUST_CHECK;
+
 struct vl_dp_write {
     int level;  /* zstd level; 0 = default (1) */
     int stream; /* mark the document as part of a stream; vl_dp_stream_put does this itself */

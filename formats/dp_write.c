@@ -135,14 +135,6 @@ static void add_offsets(struct layout *l, char *name, const struct vl_col *c, in
     l->t[l->n++] = (struct tensor){ (const uint8_t *)c->offsets, 8, rows + 1, NULL };
 }
 
-static int reserved(const char *name)
-{
-    return !*name || strcmp(name, "__metadata__") == 0 ||
-           strncmp(name, "non_tensor_batch/", 17) == 0 ||
-           strncmp(name, "non_tensor_offsets/", 19) == 0 ||
-           strncmp(name, "ragged_offsets/", 15) == 0;
-}
-
 /* Tensors of all columns, widest elements first, else in column order. */
 static int layout_tensors(struct layout *l, const struct vl_batch *b, struct vl_err *e)
 {
@@ -153,8 +145,8 @@ static int layout_tensors(struct layout *l, const struct vl_batch *b, struct vl_
             const struct vl_col *c = b->col[i];
             int json = c->kind == VL_COL_JSON;
 
-            if (reserved(c->name))
-                return vl_fail(e, VL_E_DATA, "column name %s is reserved", c->name);
+            if (!vl_col_name_ok(c->name))
+                return vl_fail(e, VL_E_DATA, "a column cannot be called '%.100s'", c->name);
             if (c->offsets && width == 8)
                 add_offsets(
                     l,

@@ -243,8 +243,8 @@ static int inflate_all(struct vl_source *s, struct inflate *f, struct vl_err *e)
     s->total = 8 + n + st.data_bytes;
     if (vl_st_meta_get(&st, "frames"))
         vl_fail(e, VL_E_DATA,
-                "%s: no seek table at the end: the file was cut short, or bytes were added",
-                s->name);
+                "%s: byte %zu: no seek table at the end: the file was cut short, or bytes were added",
+                s->name, f->in.size);
     else if (st.data_bytes > content_limit(f->in.size))
         vl_fail(e, VL_E_DATA,
                 "%s: %zu bytes cannot hold the %" PRIu64 " bytes of data its header promises",

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/json.h"
+#include "libverl/base/utf8.h"
 
 static const struct {
     const char *name;
@@ -41,6 +41,27 @@ int vl_dtype_parse(const char *name, size_t n, enum vl_dtype *out)
 }
 
 /* ---- one column ---- */
+
+int vl_col_name_ok(const char *name)
+{
+    static const char *const prefix[] = { "non_tensor_batch/", "non_tensor_offsets/",
+                                          "ragged_offsets/" };
+    size_t n = strlen(name);
+
+    if (n == 0 || n > 4096 || strcmp(name, "__metadata__") == 0)
+        return 0;
+    for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
+        if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
+            return 0;
+    for (size_t at = 0; at < n;) {
+        int len = vl_utf8_get(name + at, n - at, NULL);
+
+        if (len < 0)
+            return 0;
+        at += (size_t)len;
+    }
+    return 1;
+}
 
 void vl_col_free(struct vl_col *c)
 {

@@ -77,6 +77,10 @@ int vl_batch_check(const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 /* Adds a parent hash unless it is there already or empty. */
 void vl_batch_add_parent(struct vl_batch *b, const char *hash);
 
+/* 1 when a column may be called so: not empty, UTF-8, at most 4096 bytes, none of the names and
+ * prefixes that files reserve. Checked where names come in and where files are written. */
+int vl_col_name_ok(const char *name);
+
 /* Columns. A pointer stays valid until that very column is dropped or replaced. */
 struct vl_col *vl_batch_col(const struct vl_batch *b, const char *name); /* NULL if absent */
 /* Adds or replaces (in place) a zeroed dense tensor column of shape (rows, dims...); b->rows is set

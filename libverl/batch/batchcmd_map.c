@@ -16,7 +16,6 @@
 #include "formats/dp.h"
 #include "libverl/base/fs.h"
 #include "libverl/base/jq.h"
-#include "libverl/base/publish.h"
 #include "libverl/batch/fromjson.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/view.h"
@@ -165,20 +164,18 @@ static int map_range(struct vl_job *j, const char *dir, int64_t first, int64_t l
 }
 
 /* Rank 0: the files of all ranks, joined. */
-static int join(struct vl_job *j, const char *dir, const char *all, const size_t *sizes,
-                struct vl_err *e)
+static int join(struct vl_job *j, const char *all, const size_t *sizes, struct vl_err *e)
 {
     int size = j->x->comm.size;
     struct vl_batch *b = vl_alloc((size_t)size * sizeof *b);
     const struct vl_batch **part = vl_alloc((size_t)size * sizeof *part);
-    char *path = vl_asprintf("%s/part.dp", dir);
     size_t n = 0, at = 0;
     int rc = 0;
 
     for (int r = 0; r < size && !rc; at += sizes[r++]) {
         if (!sizes[r])
             continue; /* a rank without rows */
-        rc = vl_publish_file(path, all + at, sizes[r], 1, e) || vl_dp_read(&b[n], path, NULL, e);
+        rc = vl_dp_read_bytes(&b[n], "a rank's part", all + at, sizes[r], NULL, e);
         part[n] = &b[n];
         n += !rc;
     }
@@ -190,8 +187,7 @@ static int join(struct vl_job *j, const char *dir, const char *all, const size_t
         vl_batch_free(&b[k]);
     free(b);
     free(part);
-    free(path);
-    return rc ? e->code : 0;
+    return rc;
 }
 
 static int map_command(struct vl_job *j, struct vl_err *e)
@@ -205,6 +201,7 @@ static int map_command(struct vl_job *j, struct vl_err *e)
     struct vl_buf mine = { 0 };
     struct vl_err ignored = { 0 };
     void *all = NULL;
+    int rc = 0;
 
     for (int64_t i = 0; i < j->in.rows; i++)
         cost[i] = 1;
@@ -212,19 +209,20 @@ static int map_command(struct vl_job *j, struct vl_err *e)
     if (!mkdtemp(dir))
         vl_fail_errno(e, VL_E_CREATE, "map: cannot make a directory %s", dir);
     else if (first[c->rank] < first[c->rank + 1] || (j->in.rows == 0 && c->rank == 0))
-        (void)!map_range(j, dir, first[c->rank], first[c->rank + 1], &mine, e);
+        rc = map_range(j, dir, first[c->rank], first[c->rank + 1], &mine, e);
     if (vl_comm_agree(c, e) == 0 && vl_comm_gather(c, mine.s, mine.n, &all, sizes, e) == 0 &&
         c->rank == 0)
-        (void)!join(j, dir, all, sizes, e);
+        rc = join(j, all, sizes, e);
     vl_comm_agree(c, e);
-    (void)!vl_fs_remove(dir, &ignored);
+    if (vl_fs_remove(dir, &ignored))
+        vl_warn(&j->x->log, "map: %s", ignored.msg);
     free(dir);
     free(cost);
     free(first);
     free(sizes);
     free(all);
     vl_buf_free(&mine);
-    return e->code;
+    return rc ? rc : e->code;
 }
 
 int vl_job_map(struct vl_job *j, struct vl_err *e)

@@ -12,6 +12,7 @@
 
 #include "formats/fields.h"
 #include "formats/json.h"
+#include "libverl/base/args.h"
 #include "libverl/base/base64.h"
 #include "libverl/base/half.h"
 #include "libverl/batch/ops.h"
@@ -202,6 +203,10 @@ static int find_members(struct from *f, const struct vl_json *j)
         if (there || is_view(f, j, name)) {
             f->views += !there && strstr(name, "_text") != NULL;
             free(name);
+        } else if (!vl_col_name_ok(name)) {
+            bad(f, name, "a column cannot be called so");
+            free(name);
+            return f->e->code;
         } else if (add_member(f, name)) {
             return f->e->code;
         }
@@ -349,6 +354,24 @@ static int settle(struct from *f)
 
 /* ---- second pass: filling ---- */
 
+/* U64 above I64's range: a plain integer of at most 20 digits. */
+static int big_u64(const char *s, size_t n, uint64_t *u)
+{
+    *u = 0;
+    if (n == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t digit = (uint64_t)(s[i] - '0');
+
+        if (s[i] < '0' || s[i] > '9' || __builtin_mul_overflow(*u, 10, u) ||
+            __builtin_add_overflow(*u, digit, u))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whole numbers: integers, reals without a fraction (3.0), and strings of digits, which is how
+ * integers beyond doubles pass through jq. */
 static int store_integer(const struct vl_json *j, uint32_t i, enum vl_dtype t, uint8_t *dst)
 {
     static const int64_t lo[VL_NDTYPE] = {
@@ -359,24 +382,23 @@ static int store_integer(const struct vl_json *j, uint32_t i, enum vl_dtype t, u
         [VL_I16] = INT16_MAX,  [VL_U16] = UINT16_MAX, [VL_I32] = INT32_MAX,
         [VL_U32] = UINT32_MAX, [VL_I64] = INT64_MAX,  [VL_U64] = UINT64_MAX
     };
+    const char *s = j->text + j->node[i].at;
+    size_t n = j->node[i].len;
     uint64_t u;
     int64_t x;
     double d;
 
-    if (vl_json_i64(j, i, &x)) {
+    if (!vl_json_is(j, i, VL_JSON_NUMBER) && !vl_json_is(j, i, VL_JSON_STRING))
+        return 0;
+    if (vl_arg_i64(s, n, &x)) {
         if (x < lo[t] || (x > 0 && (uint64_t)x > hi[t]))
             return 0;
         u = (uint64_t)x;
-    } else if (t == VL_U64 && vl_json_f64(j, i, &d) && d >= 0 && !has_fraction(j, i) &&
-               j->node[i].len <= 20) {
-        char digits[24] = { 0 };
-
-        memcpy(digits, j->text + j->node[i].at, j->node[i].len);
-        if (d > 18446744073709551615.0)
+    } else if (big_u64(s, n, &u)) {
+        if (u > hi[t])
             return 0;
-        u = strtoull(digits, NULL, 10);
     } else if (vl_json_f64(j, i, &d) && d == floor(d) && fabs(d) < 9007199254740992.0) {
-        if (d < (double)lo[t] || d > (double)hi[t]) /* 3.0 is 3 */
+        if (d < (double)lo[t] || d > (double)hi[t])
             return 0;
         u = (uint64_t)(int64_t)d;
     } else {

@@ -74,6 +74,8 @@ static UNUSED void sample(struct vl_batch *b, int64_t rows)
     for (int t = 0; t < VL_NDTYPE; t++) {
         must(vl_batch_add_tensor(b, vl_dtype_name(t), t, t % 3, inner, &c, &e), &e);
         fill(c->data, c->bytes, (uint32_t)t);
+        for (size_t i = 0; t == VL_BOOL && i < c->bytes; i++)
+            ((uint8_t *)c->data)[i] &= 1;
     }
     for (int64_t i = 0; i < rows; i++)
         text[i] = some[i % 4];
