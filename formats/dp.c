@@ -574,6 +574,26 @@ static int read_bytes(struct vl_batch *b, const char *name, const struct bytes *
     return 0;
 }
 
+/* Files of others are not known to hold JSON where they should: looked at once, on the way in. */
+static int check_texts(const struct vl_batch *b, const char *name, struct vl_err *e)
+{
+    for (size_t i = 0; i < b->ncol; i++) {
+        const struct vl_col *c = &b->col[i];
+
+        for (int64_t r = 0; c->kind == VL_COL_JSON && r < b->rows; r++) {
+            struct vl_json j = { 0 };
+            size_t n;
+            const char *p = vl_col_json(c, r, &n);
+            int rc = vl_json_parse(&j, p, n, c->name, e);
+
+            vl_json_free(&j);
+            if (rc)
+                return vl_err_prefix(e, "%s: row %" PRId64, name, r);
+        }
+    }
+    return 0;
+}
+
 static int read_and_name(struct vl_batch *b, const char *name, const struct bytes *in,
                          const struct vl_dp_read *opt, struct vl_err *e)
 {
@@ -586,8 +606,10 @@ static int read_and_name(struct vl_batch *b, const char *name, const struct byte
     }
     if (b->nparent || !whole_read(opt))
         return 0;
-    if (vl_dp_hash(b, hex, e)) /* a foreign file: its content names it */
+    if (check_texts(b, name, e) || vl_dp_hash(b, hex, e)) { /* its content names it */
+        vl_batch_free(b);
         return e->code;
+    }
     vl_batch_add_parent(b, hex);
     return 0;
 }
