@@ -78,25 +78,34 @@ static size_t put_nested(struct vl_buf *out, enum vl_dtype t, int n, const int64
 
 /* ---- JSON values ---- */
 
-/* A \u escape that is half of a pair and stands alone: jq makes U+FFFD of it. */
-static int lone_surrogate(const char *s, size_t n)
+/* Whether \uXXXX at s[i] names a surrogate: its high or its low half. */
+static int surrogate(const char *s, size_t n, size_t i, int low)
 {
-    for (size_t i = 0; i + 5 < n; i++) {
-        if (s[i] != '\\')
-            continue;
-        if (s[i + 1] == 'u' && strchr("dD", s[i + 2]) && strchr("89abAB", s[i + 3])) {
-            if (i + 11 < n && s[i + 6] == '\\' && s[i + 7] == 'u' && strchr("dD", s[i + 8]) &&
-                strchr("cdefCDEF", s[i + 9])) {
-                i += 11;
-                continue;
-            }
-            return 1;
+    return i + 5 < n && s[i] == '\\' && s[i + 1] == 'u' && strchr("dD", s[i + 2]) &&
+           strchr(low ? "cdefCDEF" : "89abAB", s[i + 3]);
+}
+
+/* Copies valid JSON text with U+FFFD in place of surrogates that stand alone: jq 1.6 refuses such a
+ * line. Returns how many there were. out may be NULL: only counts. */
+static size_t replace_lone(struct vl_buf *out, const char *s, size_t n)
+{
+    size_t lone = 0, step;
+
+    for (size_t i = 0; i < n; i += step) {
+        const char *with = s + i;
+
+        step = s[i] == '\\' ? 2 : 1;
+        if (surrogate(s, n, i, 0) && surrogate(s, n, i + 6, 1)) {
+            step = 12;
+        } else if (surrogate(s, n, i, 0) || surrogate(s, n, i, 1)) {
+            step = 6;
+            with = "\\ufffd";
+            lone++;
         }
-        if (s[i + 1] == 'u' && strchr("dD", s[i + 2]) && strchr("cdefCDEF", s[i + 3]))
-            return 1;
-        i++;
+        if (out)
+            vl_buf_add(out, with, step);
     }
-    return 0;
+    return lone;
 }
 
 void vl_view_compact(struct vl_buf *out, const char *s, size_t n)
@@ -116,6 +125,21 @@ void vl_view_compact(struct vl_buf *out, const char *s, size_t n)
     }
 }
 
+static void put_text(struct vl_buf *out, const char *p, size_t n, int *lossy)
+{
+    struct vl_buf compact = { 0 };
+
+    if (!memchr(p, '\\', n) || !replace_lone(NULL, p, n)) {
+        vl_view_compact(out, p, n);
+        return;
+    }
+    vl_view_compact(&compact, p, n);
+    replace_lone(out, compact.s, compact.n);
+    vl_buf_free(&compact);
+    if (lossy)
+        *lossy = 1;
+}
+
 int vl_view_value(struct vl_buf *out, const struct vl_col *c, int64_t row, int *lossy,
                   struct vl_err *e)
 {
@@ -131,9 +155,7 @@ int vl_view_value(struct vl_buf *out, const struct vl_col *c, int64_t row, int *
         vl_json_free(&j);
         if (rc)
             return vl_err_prefix(e, "row %" PRId64, row);
-        vl_view_compact(out, p, n);
-        if (lossy)
-            *lossy = lone_surrogate(p, n);
+        put_text(out, p, n, lossy);
     } else if (c->kind == VL_COL_RAGGED) {
         int64_t dim[VL_MAX_DIMS];
 
@@ -192,8 +214,8 @@ static void put_b64(struct vl_buf *out, const char *name, const void *p, size_t 
 }
 
 /* Adds prompt_text or response_text; nothing when the batch has no such ids. */
-static void put_text(struct vl_buf *out, const struct vl_batch *b, int64_t row, const char *name,
-                     const struct vl_view_text *text)
+static void put_decoded(struct vl_buf *out, const struct vl_batch *b, int64_t row, const char *name,
+                        const struct vl_view_text *text)
 {
     int right = strcmp(name, "response_text") == 0;
     const struct vl_col *c = ids_column(b, right ? "responses" : "prompts");
@@ -247,7 +269,7 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
             rc = put_column(out, b, row, c, e);
         else if (text &&
                  (!strcmp(columns[i], "prompt_text") || !strcmp(columns[i], "response_text")))
-            put_text(out, b, row, columns[i], text);
+            put_decoded(out, b, row, columns[i], text);
         else
             rc = vl_batch_missing(b, "dump", columns[i], e);
         if (rc) {
@@ -257,9 +279,9 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
     }
     if (!columns && text) {
         if (!vl_batch_col(b, "prompt_text"))
-            put_text(out, b, row, "prompt_text", text);
+            put_decoded(out, b, row, "prompt_text", text);
         if (!vl_batch_col(b, "response_text"))
-            put_text(out, b, row, "response_text", text);
+            put_decoded(out, b, row, "response_text", text);
     }
     vl_buf_ch(out, '}');
     return 0;

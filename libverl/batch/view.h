@@ -20,7 +20,7 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
                 struct vl_err *e) VL_MUST_CHECK;
 
 /* Appends the value of one column in one row. A JSON column's is written without white space;
- * *lossy (may be NULL) = 1 when another JSON program would change it (lone surrogates). */
+ * *lossy (may be NULL) = 1 when surrogates that stand alone became U+FFFD. */
 int vl_view_value(struct vl_buf *out, const struct vl_col *c, int64_t row, int *lossy,
                   struct vl_err *e) VL_MUST_CHECK;
 
