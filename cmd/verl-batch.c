@@ -5,7 +5,7 @@
 
 int main(int argc, char **argv)
 {
-    struct vl_batchcmd_opts o = { .piece = -1 };
+    struct vl_batchcmd_opts o = { .piece = -1, .copies = -1 };
     struct vl_common common = { 0 };
     const struct vl_opt opts[] = {
         { VL_T_STR, 'k', "columns", NULL, NULL, &o.columns, "LIST", "columns, separated by commas",
@@ -20,8 +20,10 @@ int main(int argc, char **argv)
           NULL, VL_F_PROV },
         { VL_T_BOOL, 0, "tiled", NULL, NULL, &o.tiled, NULL, "repeat: all rows again and again", 0,
           0, NULL, VL_F_PROV },
-        { VL_T_BOOL, 0, "first", NULL, NULL, &o.first, NULL, "pad +K: copies of the first row", 0,
-          0, NULL, VL_F_PROV },
+        { VL_T_I64, 0, "copies", NULL, NULL, &o.copies, "K", "pad: add K copies of the last row", 0,
+          1e15, NULL, VL_F_PROV },
+        { VL_T_BOOL, 0, "first", NULL, NULL, &o.first, NULL, "pad --copies: of the first row", 0, 0,
+          NULL, VL_F_PROV },
         { VL_T_BOOL, 0, "auto-padding", NULL, NULL, &o.auto_padding, NULL,
           "chunk: let the last piece be shorter", 0, 0, NULL, VL_F_PROV },
         { VL_T_I64, 0, "piece", NULL, NULL, &o.piece, "K", "chunk, split: write only piece K", 0,

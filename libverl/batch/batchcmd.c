@@ -256,15 +256,13 @@ static int do_fold(struct vl_job *j, struct vl_err *e)
 
 static int do_pad(struct vl_job *j, struct vl_err *e)
 {
-    const char *s = j->arg[0];
-    int64_t n, pad;
+    int64_t m, pad;
 
-    if (*s == '+') {
-        if (number(s, "pad", &n, e))
-            return e->code;
-        return vl_batch_pad(&j->out, &j->in, n, j->o->first, e);
-    }
-    if (number(s, "pad", &n, e) || vl_batch_pad_divisor(&j->out, &j->in, n, &pad, e))
+    if ((j->o->copies >= 0) == (j->narg == 1))
+        return vl_fail(e, VL_E_USAGE, "pad: give a multiple, or --copies K");
+    if (j->o->copies >= 0)
+        return vl_batch_pad(&j->out, &j->in, j->o->copies, j->o->first, e);
+    if (number(j->arg[0], "pad", &m, e) || vl_batch_pad_divisor(&j->out, &j->in, m, &pad, e))
         return e->code;
     vl_info(&j->x->log, "pad: %" PRId64 " rows added; verl-batch unpad %" PRId64 " drops them", pad,
             pad);
@@ -428,8 +426,8 @@ static const struct command {
     { "repeat", "N [--tiled] | --counts N,N,...", "each row several times", 0, 1, ONE, do_repeat },
     { "unfold", "N [-k LIST]", "cut the second dimension into N rows", 1, 1, ONE, do_unfold },
     { "fold", "M", "rows into M groups: (B, ...) to (M, B/M, ...)", 1, 1, ONE, do_fold },
-    { "pad", "M | +K [--first]", "to a multiple of M rows, or K copies of the last", 1, 1, ONE,
-      do_pad },
+    { "pad", "M | --copies K [--first]", "to a multiple of M rows, or K copies of the last", 0, 1,
+      ONE, do_pad },
     { "unpad", "K", "drop the last K rows", 1, 1, ONE, do_unpad },
     { "chunk", "N [--auto-padding] [--piece K]", "N pieces, -o part-%d.dp", 1, 1, ONE, do_chunk },
     { "split", "ROWS [--piece K]", "pieces of ROWS rows, -o part-%d.dp", 1, 1, ONE, do_split },
