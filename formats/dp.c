@@ -578,7 +578,7 @@ static int read_bytes(struct vl_batch *b, const char *name, const struct bytes *
 static int check_texts(const struct vl_batch *b, const char *name, struct vl_err *e)
 {
     for (size_t i = 0; i < b->ncol; i++) {
-        const struct vl_col *c = &b->col[i];
+        const struct vl_col *c = b->col[i];
 
         for (int64_t r = 0; c->kind == VL_COL_JSON && r < b->rows; r++) {
             struct vl_json j = { 0 };

@@ -10,6 +10,7 @@ struct vl_batchcmd_opts {
     const char *popped;         /* pop: where the removed part goes */
     const char *counts, *mask;  /* repeat, index: comma lists or NULL */
     int tiled, first, auto_padding, shuffle;
+    int64_t copies;       /* pad: how many rows; -1 = not given */
     int64_t piece;        /* chunk, split: only this one; -1 = all */
     int64_t target;       /* filter-groups: prompts wanted; 0 = no target */
     const char *metric;   /* filter-groups */
