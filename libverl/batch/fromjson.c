@@ -266,7 +266,7 @@ static int nested_dims(const struct vl_json *j, uint32_t i, int64_t *dim)
 
 static void measure(struct member *m, const struct vl_json *j, uint32_t v)
 {
-    int64_t dim[VL_MAX_DIMS];
+    int64_t dim[VL_MAX_DIMS] = { 0 };
     int n;
 
     if (!m->known)
