@@ -44,10 +44,8 @@ static int check_options(const struct vl_data_opts *o, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE,
                        "--step and --batch need the number of rows of a batch: --batch-size 64 "
                        "(data.train_batch_size)");
-    if (o->batch != VL_NULL_I64 && !training(o) && !(o->validate && o->val_batch != VL_NULL_I64))
-        return vl_fail(e, VL_E_USAGE,
-                       "--batch has no effect with --all, nor with --validate unless "
-                       "data.val_batch_size is set");
+    if (o->batch != VL_NULL_I64 && !training(o))
+        return vl_fail(e, VL_E_USAGE, "--batch has no effect with --all or --validate");
     if (o->system && o->tmpl && strcmp(o->tmpl, "none") == 0)
         return vl_fail(e, VL_E_USAGE, "--system has no effect with --template none");
     if (o->chat && o->tmpl && strcmp(o->tmpl, "none") == 0)
@@ -250,25 +248,14 @@ static int pick_training(struct data *d, struct vl_err *e)
 static int pick_all(struct data *d, struct vl_err *e)
 {
     const struct vl_data_opts *o = d->o;
-    int64_t at = 0, n = d->nrow;
+    int64_t n = d->nrow;
 
     d->m.step = o->step != VL_NULL_I64 ? o->step : 0;
-    if (o->validate && o->val_batch != VL_NULL_I64 && o->batch != VL_NULL_I64) {
-        d->m.batch = o->batch;
-        at = o->batch * o->val_batch;
-        n = n - at < o->val_batch ? n - at : o->val_batch;
-        if (n <= 0)
-            return vl_fail(e, VL_E_USAGE,
-                           "--batch %" PRId64 " is past the end: %" PRId64 " rows are %" PRId64
-                           " batches of data.val_batch_size=%" PRId64,
-                           o->batch, d->nrow, (d->nrow + o->val_batch - 1) / o->val_batch,
-                           o->val_batch);
-    }
     if (!n)
         return vl_fail(e, VL_E_DATA,
                        "no rows are left (%" PRId64 " read, %" PRId64 " filtered, %" PRId64 " bad)",
                        d->lines.n, d->m.overlong, d->m.bad);
-    take(d, at, n, o->validate && o->val_shuffle);
+    take(d, 0, n, o->validate && o->val_shuffle);
     return 0;
 }
 

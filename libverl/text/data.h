@@ -16,10 +16,10 @@ struct vl_data_opts {
     const char *rest;    /* rows left over at an epoch's end: "drop" or "keep" */
     int all, validate;   /* every row; the validation set */
     int shuffle, val_shuffle;
-    int64_t data_seed;                     /* VL_NULL_I64: --seed */
-    int64_t train_max, val_max, val_batch; /* -1: all; VL_NULL_I64: one batch */
-    int64_t max_prompt, max_response;      /* tokens; VL_NULL_I64: no limit */
-    const char *truncation;                /* error, left, right, middle, filter */
+    int64_t data_seed;                /* VL_NULL_I64: --seed */
+    int64_t train_max, val_max;       /* -1: all */
+    int64_t max_prompt, max_response; /* tokens; VL_NULL_I64: no limit */
+    const char *truncation;           /* error, left, right, middle, filter */
     int filter_overlong;
     const char *prompt_key, *response_key;
     const char *model_path, *tokenizer_path; /* config keys, where -m is not given */

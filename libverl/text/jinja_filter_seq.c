@@ -239,8 +239,10 @@ static struct vl_jargs rest(const struct vl_jargs *a, size_t skip)
 {
     struct vl_jargs r = *a;
 
-    r.v += a->n ? skip : 0;
-    r.n -= a->n ? skip : 0;
+    if (a->n) {
+        r.v += skip;
+        r.n -= skip;
+    }
     return r;
 }
 

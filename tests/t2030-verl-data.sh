@@ -1,0 +1,272 @@
+#!/bin/sh
+# verl-data: which rows a batch has, what becomes of prompts, and what is refused.
+. "$(dirname "$0")/lib.sh"
+bytes=$REPO/tests/golden/text/bytes
+fallback=$REPO/tests/golden/text/fallback
+
+# rows FILE 'jq filter': one value a row
+rows() {
+    verl-dump -f "$2" "$1"
+}
+meta() {
+    verl-dump --meta "$1" | jq -c "$2"
+}
+uids() {
+    rows "$1" .uid | tr -d '"' | tr '\n' ' '
+}
+i=0
+while [ $i -lt 10 ]; do
+    echo "{\"prompt\": \"p$i\", \"extra_info\": {\"n\": $i}}"
+    i=$((i + 1))
+done >ten.jsonl
+step() { # step N [OPTION...] -> uids
+    n=$1
+    shift
+    verl-data -q ten.jsonl -m "$bytes" --step "$n" --batch-size 3 -o s.dp "$@"
+    uids s.dp
+}
+
+ok "columns: ids, masks from lengths, positions, uid, sample, raw_prompt, index, members" '
+    printf "%s\n" "{\"prompt\": \"hello\", \"data_source\": \"x\", \"level\": 3}" "{\"prompt\": \" world hi\"}" >a.jsonl
+    verl-data -q a.jsonl -m "$bytes" -o a.dp
+    verl-dump --check a.dp
+    rows a.dp "[.prompts, .input_ids, .attention_mask, .position_ids]" >got
+    printf "%s\n" "[[274,274,274,259],[274,274,274,259],[0,0,0,1],[0,0,0,0]]" \
+        "[[264,32,104,105],[264,32,104,105],[1,1,1,1],[0,1,2,3]]" >want
+    diff want got
+    rows a.dp "[.uid, .sample, .raw_prompt, .index, .data_source, .level, .extra_info]" >got
+    printf "%s\n" "[\"0-0\",0,\"hello\",0,\"x\",3,{}]" "[\"0-1\",0,\" world hi\",1,null,null,{}]" >want
+    diff want got'
+ok "the width is data.max_prompt_length where it is given" '
+    verl-data -q a.jsonl -m "$bytes" data.max_prompt_length=6 -o w.dp
+    [ "$(rows w.dp ".attention_mask" | head -n 1)" = "[0,0,0,0,0,1]" ]'
+ok "meta: seed, step, epoch, tokenizer, template, pad, counts" '
+    verl-data -q ten.jsonl -m "$bytes" --step 5 --batch-size 3 --seed 7 -o m.dp
+    [ "$(meta m.dp "[.seed, .global_steps, .epoch, .gen_batch, .chat_template, .pad_token_id, .data_counts.left_over]")" = "[7,5,1,4,\"none\",274,1]" ]
+    [ "$(meta m.dp ".tokenizer_hash | length")" = 32 ]'
+
+# ---- which rows ----
+ok "a step is a pure function of seed and number: the same bytes again, and after others" '
+    step 4 >/dev/null; cp s.dp first.dp
+    step 1 >/dev/null; step 4 >/dev/null
+    cmp first.dp s.dp'
+ok "an epoch has every row once but the rest; the next has an order of its own" '
+    one="$(step 1)$(step 2)$(step 3)"
+    two="$(step 4)$(step 5)$(step 6)"
+    echo "$one / $two"
+    [ $(echo $one | tr " " "\n" | sort -u | wc -l) = 9 ]
+    [ $(echo $one | tr " " "\n" | grep -c ^0-) = 9 ]
+    [ $(echo $two | tr " " "\n" | grep -c ^1-) = 9 ]
+    [ "$(echo $one | sed s/0-//g)" != "$(echo $two | sed s/1-//g)" ]'
+ok "--remainder keep: the last batch is smaller and the epoch has every row" '
+    all="$(step 1 --remainder keep)$(step 2 --remainder keep)$(step 3 --remainder keep)$(step 4 --remainder keep)"
+    [ $(echo $all | tr " " "\n" | grep ^0- | sort -u | wc -l) = 10 ]
+    step 5 --remainder keep | grep -q "^1-"'
+ok "--no-shuffle: file order; --batch K: that batch, the step only recorded" '
+    [ "$(step 2 --no-shuffle)" = "0-3 0-4 0-5 " ]
+    [ "$(step 9 --no-shuffle --batch 1)" = "0-3 0-4 0-5 " ]
+    [ "$(meta s.dp "[.global_steps, .gen_batch]")" = "[9,1]" ]'
+ok "the seed decides the order, data.seed before --seed" '
+    a=$(step 1 --seed 1); b=$(step 1 --seed 2)
+    [ "$a" != "$b" ]
+    [ "$(step 1 --seed 1 data.seed=2)" = "$b" ]'
+ok "several files are one; - is standard input" '
+    head -n 4 ten.jsonl >x.jsonl; tail -n 6 ten.jsonl >y.jsonl
+    verl-data -q x.jsonl - -m "$bytes" -o xy.dp <y.jsonl
+    verl-data -q ten.jsonl -m "$bytes" -o t.dp
+    cmp xy.dp t.dp
+    verl-data -q -m "$bytes" "data.train_files=[x.jsonl,y.jsonl]" -o xy2.dp
+    cmp xy.dp xy2.dp'
+ok "--validate: data.val_files, every row in file order" '
+    verl-data -q -m "$bytes" --validate data.val_files=ten.jsonl --step 7 -o v.dp
+    [ "$(uids v.dp | wc -w)" = 10 ]
+    [ "$(meta v.dp "[.validate, .global_steps]")" = "[true,7]" ]'
+ok "max_samples: the first, or a draw by the seed" '
+    verl-data -q ten.jsonl -m "$bytes" data.train_max_samples=3 --no-shuffle -o k.dp
+    [ "$(uids k.dp)" = "0-0 0-1 0-2 " ]
+    verl-data -q ten.jsonl -m "$bytes" data.train_max_samples=3 -o k.dp
+    [ "$(uids k.dp | wc -w)" = 3 ] && [ "$(uids k.dp)" != "0-0 0-1 0-2 " ]'
+ok "too few rows for a batch: 65, and --step without a size: 64" '
+    exits 65 verl-data ten.jsonl -m "$bytes" --step 1 --batch-size 11 -o n.dp 2>err
+    grep -q "10 rows do not fill" err
+    exits 64 verl-data ten.jsonl -m "$bytes" --step 1 -o n.dp 2>err
+    grep -q -e "--batch-size" err
+    [ ! -e n.dp ]'
+
+# ---- prompts ----
+msgs='[{"role": "user", "content": "hi"}]'
+ok "a list goes through the template, nothing is added to it" '
+    echo "{\"prompt\": $msgs}" >c.jsonl
+    verl-data -q c.jsonl -m "$bytes" -o c.dp
+    [ "$(rows c.dp "[.prompts, .raw_prompt]")" = "[[275,104,105,274,278],[{\"role\":\"user\",\"content\":\"hi\"}]]" ]
+    [ "$(meta c.dp .chat_template)" = "\"tokenizer\"" ]'
+ok "template variables, a system message, another template, a string as a message" '
+    verl-data -q c.jsonl -m "$bytes" --template-kwargs "{\"think\": true}" -o c.dp
+    [ "$(rows c.dp .prompts)" = "[275,104,105,274,278,276]" ]
+    verl-data -q c.jsonl -m "$bytes" +data.apply_chat_template_kwargs.think=true -o c2.dp
+    [ "$(rows c2.dp .prompts)" = "[275,104,105,274,278,276]" ]
+    verl-data -q c.jsonl -m "$bytes" --system b -o c.dp
+    [ "$(rows c.dp .prompts)" = "[98,10,275,104,105,274,278]" ]
+    echo "{{ messages[0].content }}!" >t.jinja
+    verl-data -q c.jsonl -m "$bytes" --template t.jinja -o c.dp
+    [ "$(rows c.dp .prompts)" = "[104,105,33]" ]
+    [ "$(meta c.dp .chat_template)" = "\"t.jinja\"" ]
+    echo "{\"prompt\": \"hi\"}" | verl-data -q - -m "$bytes" --chat -o c.dp
+    [ "$(rows c.dp .prompts)" = "[275,104,105,274,278]" ]'
+ok "a list without a template: 65 and how to give one" '
+    exits 65 verl-data c.jsonl -m "$fallback" -o n.dp 2>err
+    grep -q "c.jsonl:1: .*--template FILE" err
+    exits 65 verl-data c.jsonl -m "$bytes" --template none -o n.dp 2>err
+    grep -q "none was given" err'
+ok "a string has the special tokens of the tokenizer once; a template that writes them adds none" '
+    echo "{\"prompt\": \"hello\"}" | verl-data -q - -m "$fallback" -o f.dp
+    [ "$(rows f.dp .prompts)" = "[1,276,2]" ] || { rows f.dp .prompts; false; }
+    echo "{{ bos_token }}{{ messages[0].content }}" >b.jinja
+    verl-data c.jsonl -m "$fallback" --template b.jinja -o f.dp 2>err
+    rows f.dp ".prompts[0:2]" | grep -q "^\[1,[^1]"
+    ! grep -q "begin token" err'
+ok "a template that is refused names line and construct" '
+    echo "{% include \"x\" %}" >i.jinja
+    exits 65 verl-data c.jsonl -m "$bytes" --template i.jinja -o n.dp 2>err
+    grep -q "i.jinja: line 1: the statement {% include %} is not supported" err'
+ok "a template that raises is the row's error" '
+    echo "{{ raise_exception(\"no such role\") }}" >r.jinja
+    exits 65 verl-data c.jsonl -m "$bytes" --template r.jinja -o n.dp 2>err
+    grep -q "c.jsonl:1: .*no such role" err'
+ok "content that spells a special token is counted; --plain-special makes it text" '
+    echo "{\"prompt\": [{\"role\": \"user\", \"content\": \"a<|end|>\"}]}" >sp.jsonl
+    verl-data sp.jsonl -m "$bytes" -o sp.dp 2>err
+    grep -q "1 rows spells 1 special" err
+    [ "$(rows sp.dp .prompts)" = "[275,97,274,274,278]" ]
+    verl-data sp.jsonl -m "$bytes" --plain-special -o sp.dp 2>err
+    [ "$(rows sp.dp .prompts)" = "[275,97,60,124,101,110,100,124,62,274,278]" ] || { rows sp.dp .prompts; false; }
+    [ "$(rows sp.dp ".raw_prompt[0].content")" = "\"a<|end|>\"" ]'
+
+# ---- length ----
+echo '{"prompt": "acegik"}' >long.jsonl
+echo '{"prompt": "ac"}' >>long.jsonl
+cut() { # cut POLICY -> ids of the first row
+    verl-data -q long.jsonl -m "$bytes" --max-prompt-length 3 --truncation "$1" -o l.dp
+    rows l.dp .prompts | head -n 1
+}
+ok "left keeps the end, right the start, middle half of each; the limit is never passed" '
+    [ "$(cut left)" = "[103,105,107]" ] && [ "$(cut right)" = "[97,99,101]" ] && [ "$(cut middle)" = "[97,105,107]" ]
+    [ "$(meta l.dp .data_counts.truncated)" = 1 ]'
+ok "error: 65 with the length and the policies; filter: dropped and counted before batches are cut" '
+    exits 65 verl-data long.jsonl -m "$bytes" --max-prompt-length 3 -o n.dp 2>err
+    grep -q "long.jsonl:1: prompt of 6 tokens, the limit is 3" err
+    [ "$(cut filter)" = "[274,97,99]" ]
+    [ "$(uids l.dp)" = "0-1 " ] && [ "$(meta l.dp .data_counts.filtered)" = 1 ]
+    verl-data -q long.jsonl -m "$bytes" data.max_prompt_length=3 data.filter_overlong_prompts=true \
+        --step 1 --batch-size 1 -o l.dp
+    [ "$(uids l.dp)" = "0-1 " ]'
+ok "prompt and response limits are compared with the context before anything runs" '
+    mkdir ctx; cp "$bytes"/*.json ctx; echo "{\"max_position_embeddings\": 16}" >ctx/config.json
+    exits 64 verl-data a.jsonl -m ctx data.max_prompt_length=10 data.max_response_length=7 -o n.dp 2>err
+    grep -q "context of 16" err'
+
+# ---- rows that are wrong ----
+ok "a bad line is named by file and line: 65; --skip-bad leaves it out and counts" '
+    printf "%s\n" "{\"prompt\": \"a\"}" "" "{\"prompt\": " "{\"prompt\": \"b\"}" >bad.jsonl
+    exits 65 verl-data bad.jsonl -m "$bytes" -o n.dp 2>err
+    grep -q "^verl-data: bad.jsonl:3: not JSON" err && [ $(wc -l <err) = 1 ]
+    [ ! -e n.dp ]
+    verl-data bad.jsonl -m "$bytes" --skip-bad -o b.dp 2>err
+    grep -q "1 bad rows skipped, the first: bad.jsonl:3" err
+    [ "$(uids b.dp)" = "0-0 0-2 " ] && [ "$(meta b.dp .data_counts.bad)" = 1 ]'
+ok "a bad line fails every step, not only the one that has its row" '
+    exits 65 verl-data bad.jsonl -m "$bytes" --step 1 --batch-size 1 --no-shuffle -o n.dp 2>err'
+ok "lines are cut at 0x0A only: U+2028, U+0085 and CR are characters" '
+    printf "{\"prompt\": \"a\342\200\250b\302\205c\\\\rd\"}\r\n{\"prompt\": \"e\"}" >u.jsonl
+    verl-data -q u.jsonl -m "$bytes" -o u.dp
+    [ "$(uids u.dp)" = "0-0 0-1 " ]
+    [ "$(rows u.dp ".raw_prompt | explode")" = "[97,8232,98,133,99,13,100]
+[101]" ]'
+ok "NUL and lone surrogates survive to the row" '
+    printf "%s\n" "{\"prompt\": \"x\", \"extra_info\": {\"z\": \"a\\u0000b\", \"s\": \"\\ud800\"}}" >z.jsonl
+    verl-data -q z.jsonl -m "$bytes" -o z.dp
+    zstd -dc z.dp | grep -aq "a.u0000b.*ud800"'
+ok "missing and mistyped members are reported together with those that are there" '
+    echo "{\"question\": \"x\", \"data_source\": 3, \"reward_model\": []}" >w.jsonl
+    exits 65 verl-data w.jsonl -m "$bytes" -o n.dp 2>err
+    grep -q "w.jsonl:1: prompt is missing.*data_source is a number.*reward_model is a list.*question, data_source, reward_model" err'
+ok "answers keep their digits as text, through --map too" '
+    printf "%s\n" "{\"prompt\": \"a\", \"reward_model\": {\"style\": \"rule\", \"ground_truth\": 1.0}}" \
+        "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": 12345678901234567890123, \"x\": 1}}" \
+        "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": true}}" >num.jsonl
+    verl-data -q num.jsonl -m "$bytes" -o num.dp
+    rows num.dp ".reward_model.ground_truth" >got
+    printf "%s\n" "\"1.0\"" "\"12345678901234567890123\"" "\"true\"" >want
+    diff want got
+    verl-data -q num.jsonl -m "$bytes" --map . -o num2.dp
+    rows num2.dp ".reward_model.ground_truth" | sed -n 2p >got
+    sed -n 2p want | diff - got'
+ok "--check-scorer: an unknown data_source is 65 with the known ones" '
+    exits 65 verl-data a.jsonl -m "$bytes" --check-scorer -o n.dp 2>err
+    grep -q "a.jsonl:1: data_source \"x\" has no built-in scorer.*openai/gsm8k" err
+    echo "{\"prompt\": \"a\", \"data_source\": \"openai/gsm8k\"}" | verl-data -q - -m "$bytes" --check-scorer -o g.dp'
+ok "--map must give one object" '
+    exits 65 verl-data a.jsonl -m "$bytes" --map "., ." -o n.dp 2>err
+    grep -q "a.jsonl:1: --map gave 2 results" err
+    exits 65 verl-data a.jsonl -m "$bytes" --map .prompt -o n.dp 2>err
+    grep -q "a.jsonl:1: the row is a string" err
+    exits 64 verl-data a.jsonl -m "$bytes" --map "{" -o n.dp 2>err'
+ok "a uid given twice, and a member named like a tensor: 65" '
+    printf "%s\n" "{\"prompt\": \"a\", \"uid\": \"u\"}" "{\"prompt\": \"b\", \"uid\": \"u\"}" >uid.jsonl
+    exits 65 verl-data uid.jsonl -m "$bytes" -o n.dp 2>err
+    grep -q "rows 0 and 1 .*same uid \"u\"" err
+    echo "{\"prompt\": \"a\", \"responses\": 1}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
+    grep -q responses err'
+ok "Parquet and compressed files are told from lines, with the way to read them" '
+    printf PAR1xxxx >p.parquet
+    exits 65 verl-data p.parquet -m "$bytes" -o n.dp 2>err
+    grep -q "duckdb.*p.parquet" err'
+ok "no rows, no file, no tokenizer" '
+    : >empty.jsonl
+    exits 65 verl-data empty.jsonl -m "$bytes" -o n.dp
+    exits 66 verl-data none.jsonl -m "$bytes" -o n.dp
+    exits 66 verl-data a.jsonl -m none -o n.dp
+    exits 64 verl-data a.jsonl -o n.dp
+    exits 64 verl-data -m "$bytes" -o n.dp'
+
+# ---- fine-tuning ----
+ok "--sft: responses with the end token, masks and positions as a rollout has them" '
+    printf "%s\n" "{\"prompt\": \"hello\", \"response\": \"ac\"}" "{\"prompt\": \"a c\", \"response\": \"a\"}" >sft.jsonl
+    verl-data -q sft.jsonl -m "$bytes" --sft -o sft.dp
+    verl-dump --check sft.dp
+    rows sft.dp "[.prompts, .responses, .input_ids, .attention_mask, .position_ids, .response_mask]" >got
+    printf "%s\n" "[[274,274,259],[97,99,274],[274,274,259,97,99,274],[0,0,1,1,1,1],[0,0,0,1,2,3],[1,1,1]]" \
+        "[[97,32,99],[97,274,274],[97,32,99,97,274,274],[1,1,1,1,1,0],[0,1,2,3,4,4],[1,1,0]]" >want
+    diff want got
+    verl-data -q sft.jsonl -m "$bytes" --sft --no-eos -o sft.dp
+    [ "$(rows sft.dp .response_mask | tail -n 1)" = "[1,0]" ]'
+
+# ---- the manual's examples ----
+ok "the examples of verl-data(1) run" '
+    mkdir -p ex/gsm8k && cd ex
+    i=0; while [ $i -lt 200 ]; do
+        echo "{\"question\": \"q$i\", \"answer\": \"x #### $i\", \"prompt\": \"q$i\"}"; i=$((i + 1)); done >train.jsonl
+    cp train.jsonl gsm8k/; cp train.jsonl qa.jsonl
+    sed -n "/^\.Bd -literal/,/^\.Ed/p" "$REPO/man/verl-data.1" |
+        sed -e "s/^\.Bd.*//" -e "s/^\.Ed.*//" -e "s/\\\\e\$/\\\\/" -e "s|MODEL|$bytes|" >ex.sh
+    [ $(grep -c ^verl-data ex.sh) -ge 3 ]
+    sh -e ex.sh
+    [ "$(rows prompts.dp . | wc -l)" = 64 ]'
+
+if [ -n "$SHARED" ]; then
+    d=$SHARED/data/datasets
+    ok "GSM8K, MATH-500 and AIME: every row, by a jq filter" '
+        while read -r n f map; do
+            verl-data -q "$d/$f" -m "$bytes" --map "$map" -o ds.dp
+            [ "$(verl-dump --meta ds.dp | jq .data_counts.rows)" = $n ] || { echo "$f: not $n"; false; }
+        done <<END
+7473 gsm8k/train.jsonl {prompt: [{role: "user", content: .question}], reward_model: {ground_truth: (.answer | split("#### ")[1])}}
+1319 gsm8k/test.jsonl {prompt: .question}
+500 math500/test.jsonl {prompt: .problem, reward_model: {ground_truth: .answer}}
+30 aime/aime2024.jsonl {prompt: tostring}
+30 aime/aime2025.jsonl {prompt: tostring}
+END'
+else
+    skip "no shared data sets"
+fi
+done_testing
