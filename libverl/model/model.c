@@ -252,9 +252,10 @@ out:
     return e->code;
 }
 
-/* Settles which head is meant: what the caller asked for, what the directory holds. */
+/* Settles which head is meant: what the caller asked for, what the directory holds. *added: it is a
+ * value head that the directory does not hold. */
 static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_weight_files *f,
-                       struct vl_err *e)
+                       int *added, struct vl_err *e)
 {
     int has = 0, bias = 0;
 
@@ -268,10 +269,11 @@ static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_we
         want = has ? VL_HEAD_VALUE : m->cfg.head;
     m->cfg.head = want;
     m->cfg.value_bias = bias;
+    *added = want == VL_HEAD_VALUE && !has;
     return 0;
 }
 
-static int load(struct vl_model *m, const struct vl_weight_files *f, struct vl_err *e)
+static int load(struct vl_model *m, const struct vl_weight_files *f, int added, struct vl_err *e)
 {
     char recorded[33];
 
@@ -281,7 +283,7 @@ static int load(struct vl_model *m, const struct vl_weight_files *f, struct vl_e
     memcpy(recorded, m->hash, sizeof recorded);
     vl_model_hash(m);
     /* a value head added just now makes other weights than the recorded ones */
-    if (recorded[0] && m->cfg.head != VL_HEAD_VALUE && strcmp(recorded, m->hash))
+    if (recorded[0] && !added && strcmp(recorded, m->hash))
         return vl_fail(e, VL_E_DATA,
                        "%s: weights have hash %s but the version's record says %s: damaged", m->dir,
                        m->hash, recorded);
@@ -315,6 +317,7 @@ int vl_model_open(struct vl_model **out, const char *path, enum vl_head head, in
     struct vl_model *m = vl_alloc(sizeof *m);
     struct vl_weight_files files = { 0 };
     const char *single = NULL;
+    int added = 0;
 
     *out = m;
     m->stored_dtype = "F32";
@@ -326,10 +329,10 @@ int vl_model_open(struct vl_model **out, const char *path, enum vl_head head, in
          vl_fs_exists(m->dir, "model.safetensors.index.json")) &&
         vl_weight_files(&files, m->dir, single, e))
         goto out;
-    if (settle_head(m, head, &files, e))
+    if (settle_head(m, head, &files, &added, e))
         goto out;
     vl_model_layout(m);
-    if (want_weights && load(m, &files, e))
+    if (want_weights && load(m, &files, added, e))
         goto out;
 out:
     vl_weight_files_free(&files);

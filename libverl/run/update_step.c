@@ -254,7 +254,8 @@ static int check_grads(struct vl_update *u, const char *mine, struct vl_step_res
             snprintf(r->where, sizeof r->where, "%s on rank %d", mine, root);
         return vl_comm_bcast(&u->x->comm, r->where, sizeof r->where, root, e);
     }
-    snprintf(r->where, sizeof r->where, "%s in the sum over ranks", bad_tensor(u));
+    snprintf(r->where, sizeof r->where, "%s%s", bad_tensor(u),
+             u->x->comm.size > 1 ? " in the sum over ranks" : "");
     return 0;
 }
 
