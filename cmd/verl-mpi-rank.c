@@ -4,6 +4,7 @@
  * Why a process of its own: mpiexec forwards standard input through a buffer that kills the job at
  * 64 kB, prints a banner on standard output when a rank dies, and neither its status nor the banner
  * tells which rank was first. A rank's parent knows all of that. It costs one fork. */
+#include "libverl/base/brood.h"
 #include "libverl/base/err.h"
 
 #include <errno.h>
@@ -99,8 +100,10 @@ static int supervise(char **argv, int rank, const char *host)
 {
     struct sigaction pass = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
     pid_t self = getpid(), pid;
+    struct vl_brood brood;
     int status;
 
+    vl_brood_begin(&brood); /* what a killed program started is ended here */
     pid = fork();
     if (pid < 0) {
         fprintf(stderr, "verl-mpi: rank %d: fork: %s\n", rank, strerror(errno));
@@ -117,12 +120,12 @@ static int supervise(char **argv, int rank, const char *host)
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return VL_E_OS;
-    if (WIFSIGNALED(status)) {
+    if (WIFSIGNALED(status))
         report(rank, host, pid, "signal", WTERMSIG(status));
-        return VL_E_RETRY;
-    }
-    report(rank, host, pid, "exit", WEXITSTATUS(status));
-    return WEXITSTATUS(status);
+    else
+        report(rank, host, pid, "exit", WEXITSTATUS(status));
+    vl_brood_end(&brood);
+    return WIFSIGNALED(status) ? VL_E_RETRY : WEXITSTATUS(status);
 }
 
 int main(int argc, char **argv)

@@ -9,37 +9,25 @@ mpiexec -n 2 "$comm" check </dev/null 2>&1 | grep -q 'built without MPI' &&
     skip_all "built without MPI"
 export comm
 
-# Processes of ours that are left, by the scratch directory in their environment.
-export VERL_TEST_MARK=$T
-left() {
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "VERL_TEST_MARK=$T" || continue
-        name=$(tr '\0' ' ' <"$p/cmdline" 2>/dev/null)
-        case $name in *"comm hang"* | *"comm kill"*) echo "$name" ;; esac
-    done
-}
-gone() {
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        [ -z "$(left)" ] && return 0
-        sleep 0.25
-    done
-    left
-    return 1
-}
-rank_pid() { # pid of the program that is rank $1, by its environment
-    for p in /proc/[0-9]*; do
-        tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "PMI_RANK=$1" || continue
-        tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "VERL_TEST_MARK=$T" || continue
-        [ "$(readlink "$p/exe")" = "$comm" ] && echo "${p#/proc/}"
-    done
-}
-hang() { # starts 3 hanging ranks in the background and waits until all are there
+hang() { # 3 ranks that wait for ever, in the background; returns when all are there
+    rm -f pid.*
     verl-mpi "$@" 3 "$comm" hang </dev/null >out 2>err &
     job=$!
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        [ -n "$(rank_pid 0)" ] && [ -n "$(rank_pid 1)" ] && [ -n "$(rank_pid 2)" ] && return 0
-        sleep 0.25
+    for i in $(seq 100); do
+        [ -s pid.0 ] && [ -s pid.1 ] && [ -s pid.2 ] && return 0
+        sleep 0.1
     done
+    echo "the ranks did not start ($job, $i)"
+    return 1
+}
+gone() { # none of the ranks is left within 5 s
+    for i in $(seq 50); do
+        left=
+        for f in pid.*; do kill -0 "$(cat "$f")" 2>/dev/null && left="$left $f"; done
+        [ -z "$left" ] && return 0
+        sleep 0.1
+    done
+    echo "after 5 s ($i) there is$left"
     return 1
 }
 
@@ -71,11 +59,10 @@ ok 'a rank that leaves without a word: its status and which it was' '
 ok 'a rank that kills itself: 75, cause last, nothing on stdout, none left' '
     exits 75 verl-mpi 3 "$comm" kill </dev/null >out 2>err
     [ ! -s out ]
-    tail -1 err | grep -q "^verl-mpi: rank 1 (host .*, pid [0-9]*) was killed by signal 9 (KILL)"
-    gone'
+    tail -1 err | grep -q "^verl-mpi: rank 1 (host .*, pid [0-9]*) was killed by signal 9 (KILL)"'
 ok 'kill -9 of a rank from outside' '
     hang
-    kill -9 "$(rank_pid 2)"
+    kill -9 "$(cat pid.2)"
     exits 75 wait $job
     [ ! -s out ]
     tail -1 err | grep -q "rank 2 (host .*) was killed by signal 9 (KILL)"
@@ -90,10 +77,19 @@ ok 'TERM ends all ranks' '
     kill $job
     exits 143 wait $job
     gone'
+ok 'what a killed rank had started is ended too, in a session of its own or not' '
+    cat >brood.sh <<"EOF"
+[ $PMI_RANK = 1 ] || exec sleep 60
+setsid sleep 65.030 &
+sleep 65.030 &
+sleep 0.3
+kill -9 $$
+EOF
+    exits 75 verl-mpi 2 sh brood.sh </dev/null >out 2>err
+    ! pgrep -f "sleep 65.030" >/dev/null'
 ok 'a time limit' '
     exits 75 verl-mpi --timeout 1 2 "$comm" hang </dev/null >out 2>err
-    tail -1 err | grep -q "not done after 1 seconds"
-    gone'
+    tail -1 err | grep -q "not done after 1 seconds"'
 ok 'a reader that goes away: 74, not a retry' '
     set +e
     (verl-mpi 2 "$comm" copy <big 2>err; echo $? >rc) | head -c 1 >/dev/null

@@ -2,6 +2,7 @@
 #ifndef VL_WORKER_H
 #define VL_WORKER_H
 
+#include "libverl/base/brood.h"
 #include "libverl/reward/pool.h"
 
 #include <sys/types.h>
@@ -12,15 +13,6 @@ int vl_worker_start(const struct vl_pool_opts *o, pid_t *pid, int *in, int *out,
 int vl_worker_end(pid_t pid);
 /* The worker's wait status when it ends by itself within `seconds`; else kills it: -1. */
 int vl_worker_wait(pid_t pid, double seconds);
-
-/* Descendants that left their worker come to us (child subreaper) and are ended. */
-struct vl_brood {
-    int was_subreaper;
-    pid_t *before; /* children that were there first */
-    size_t n;
-};
-void vl_brood_begin(struct vl_brood *b);
-void vl_brood_end(struct vl_brood *b); /* ends every child that was not there at _begin */
 
 /* What a filter worker does (jq_worker.c): rows from `in`, answers to `out`, never returns. */
 _Noreturn void vl_jq_worker(const struct vl_pool_opts *o, int in, int out);

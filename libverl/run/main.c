@@ -89,6 +89,9 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
     set_threads(common, &x.comm);
     level = common->quiet ? 0 : common->verbose ? 2 : 1;
     vl_log_init(&x.log, p->name, level, x.comm.rank);
+    if (x.comm.size > 1)
+        vl_detail(&x.log, "%d ranks on %d host%s, %d threads each", x.comm.size, x.comm.hosts,
+                  x.comm.hosts == 1 ? "" : "s", x.comm.threads);
     e = parse;
     if (vl_comm_agree(&x.comm, &e) == 0) {
         say_ignored(&x);

@@ -6,7 +6,7 @@
  *   comm kill         rank 1 kills itself with SIGKILL while the others wait
  *   comm copy         rank 0 copies standard input to standard output
  *   comm noise        every rank writes to standard output
- *   comm hang         all ranks wait for ever
+ *   comm hang         all ranks write their pid to pid.RANK and wait for ever
  *   comm exit         rank 1 exits with 71 without telling anyone
  *   comm time MB      median milliseconds of a float sum of MB megabytes and of 64 bytes */
 #include "libverl/comm/comm.h"
@@ -138,6 +138,19 @@ static int time_sums(struct vl_comm *c, size_t n, struct vl_err *e)
     return 0;
 }
 
+static void write_pid(int rank)
+{
+    char name[32];
+    FILE *f;
+
+    snprintf(name, sizeof name, "pid.%d", rank);
+    f = fopen(name, "w");
+    if (f) {
+        fprintf(f, "%d\n", (int)getpid());
+        fclose(f);
+    }
+}
+
 static void act(struct vl_comm *c, const char *what, const char *arg, struct vl_err *e)
 {
     if (!strcmp(what, "check"))
@@ -157,6 +170,8 @@ static void act(struct vl_comm *c, const char *what, const char *arg, struct vl_
         raise(SIGKILL);
     else if (c->rank == 1 && !strcmp(what, "exit"))
         _exit(VL_E_OS);
+    if (!strcmp(what, "hang"))
+        write_pid(c->rank);
     while (!strcmp(what, "hang"))
         sleep(1);
 }
