@@ -38,5 +38,5 @@ while [ $step -lt "$STEPS" ]; do
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" -i "$dir/adv.dp" "$@"
     verl-sync -q -s "$RUN/actor" -o "$RUN/rollout" >"$dir/sync.log"
     metrics
-    say "step $step/$STEPS $(jq -r '"reward \(."critic/score/mean")  entropy \(."actor/entropy" // "-")  length \(."response_length/mean")"' "$dir/metrics.json")"
+    report 'critic/score/mean' 'actor/entropy' 'response_length/mean'
 done

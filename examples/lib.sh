@@ -46,6 +46,13 @@ metrics() {
     cat "$RUN"/step_*/metrics.json >"$RUN/metrics.jsonl.tmp" && mv "$RUN/metrics.jsonl.tmp" "$RUN/metrics.jsonl"
 }
 
+# report METRIC...: one line of the step on stderr
+report() {
+    say "step $step/$STEPS$(for m in "$@"; do
+        jq -j --arg m "$m" '"  " + ($m | sub("/mean$"; "")) + " " + ((.[$m] // "-") | tostring | .[0:6])' "$dir/metrics.json"
+    done)"
+}
+
 here=$(cd "$(dirname "$0")" && pwd)
 [ -d "$here/../build/bin" ] && PATH=$(cd "$here/../build/bin" && pwd):$here/../scripts:$PATH
 command -v verl-rollout >/dev/null || {
