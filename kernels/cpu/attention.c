@@ -13,7 +13,6 @@
 
 #include "libverl/base/fmath.h"
 
-#include <omp.h>
 #include <string.h>
 
 #define ITEMS 24 /* query rows times heads of a group that are processed together, about */
@@ -197,61 +196,93 @@ static double attention_work(const struct vl_seq *seq, int64_t nseq, const struc
     return w * a->H * a->D / 4;
 }
 
+struct job {
+    const struct vl_cpu *c;
+    const struct vl_attn *a;
+    const struct vl_seq *seq;
+    struct plan plan;
+    float *out, *lse, *kt, *buf, *kc, *vc;
+    size_t stride;
+    const float *qkv, *kcache, *vcache;
+};
+
+static void transpose_task(void *arg, int64_t i, int thread)
+{
+    const struct job *j = arg;
+    const struct vl_attn *a = j->a;
+    const struct vl_seq *s = j->seq + i / a->K;
+    int64_t h = i % a->K;
+
+    (void)thread;
+    if (!s->page)
+        transpose(j->kt + j->plan.kt[i / a->K] + h * a->D * up16(s->n),
+                  j->qkv + s->row * row_width(a) + (a->H + h) * a->D, row_width(a), s->n, a->D);
+}
+
+static void block_task(void *arg, int64_t i, int thread)
+{
+    const struct job *j = arg;
+    const struct block *b = j->plan.block + i;
+    const struct vl_seq *s = j->seq + b->seq;
+    struct keys k =
+        keys_of(j->qkv, j->kcache, j->vcache, j->kt + j->plan.kt[b->seq], s, j->a, b->head);
+
+    attend(j->c, j->out, j->lse, j->qkv, &k, s, j->a, b, j->buf + (size_t)thread * j->stride);
+}
+
 void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
                       const float *vcache, const struct vl_seq *seq, int64_t nseq,
                       const struct vl_attn *a)
 {
     struct vl_cpu *c = ctx;
-    struct plan p = make_plan(c, seq, nseq, a);
-    float *kt = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)kt_floats(seq, nseq, a) * sizeof *kt);
-    size_t stride;
-    float *buf = vl_cpu_thread_scratch(c, p.buf, &stride);
+    struct job j = { .c = c,
+                     .a = a,
+                     .seq = seq,
+                     .plan = make_plan(c, seq, nseq, a),
+                     .out = out,
+                     .lse = lse,
+                     .qkv = qkv,
+                     .kcache = kcache,
+                     .vcache = vcache };
+    double work = attention_work(seq, nseq, a);
+    int64_t floats = kt_floats(seq, nseq, a);
 
-#pragma omp parallel num_threads(vl_cpu_team(c, attention_work(seq, nseq, a)))
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < nseq * a->K; i++) {
-            const struct vl_seq *s = seq + i / a->K;
-            int64_t h = i % a->K;
+    j.buf = vl_cpu_thread_scratch(c, j.plan.buf, &j.stride);
+    if (floats) {
+        j.kt = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)floats * sizeof *j.kt);
+        vl_cpu_run(c, work, nseq * a->K, transpose_task, &j);
+    }
+    vl_cpu_run(c, work, j.plan.n, block_task, &j);
+}
 
-            if (!s->page)
-                transpose(kt + p.kt[i / a->K] + h * a->D * up16(s->n),
-                          qkv + s->row * row_width(a) + (a->H + h) * a->D, row_width(a), s->n,
-                          a->D);
-        }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < p.n; i++) {
-            const struct block *b = p.block + i;
-            const struct vl_seq *s = seq + b->seq;
-            struct keys k = keys_of(qkv, kcache, vcache, kt + p.kt[b->seq], s, a, b->head);
+static void store_task(void *arg, int64_t i, int thread)
+{
+    const struct job *j = arg;
+    const struct vl_attn *a = j->a;
+    const struct vl_seq *s = j->seq + i / a->K;
+    int64_t D = a->D, h = i % a->K;
 
-            attend(c, out, lse, qkv, &k, s, a, b, buf + (size_t)omp_get_thread_num() * stride);
-        }
+    (void)thread;
+    for (int64_t r = 0; r < s->n; r++) {
+        const float *k = j->qkv + (s->row + r) * row_width(a) + (a->H + h) * D;
+        int64_t t = s->pos + r, at = ((int64_t)s->page[t / VL_PAGE] * a->K + h) * VL_PAGE * D;
+
+        for (int64_t d = 0; d < D; d++)
+            j->kc[at + d * VL_PAGE + t % VL_PAGE] = k[d];
+        memcpy(j->vc + at + t % VL_PAGE * D, k + a->K * D, (size_t)D * sizeof *k);
     }
 }
 
 void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
                      const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
 {
-    const struct vl_cpu *c = ctx;
-    int64_t D = a->D, page_floats = (int64_t)VL_PAGE * a->K * D, rows = 0;
+    struct vl_cpu *c = ctx;
+    struct job j = { .a = a, .seq = seq, .kc = kcache, .vc = vcache, .qkv = qkv };
+    int64_t rows = 0;
 
     for (int64_t i = 0; i < nseq; i++)
         rows += seq[i].n;
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(rows * a->K * D)))
-    for (int64_t i = 0; i < nseq * a->K; i++) {
-        const struct vl_seq *s = seq + i / a->K;
-        int64_t h = i % a->K;
-
-        for (int64_t j = 0; j < s->n; j++) {
-            const float *k = qkv + (s->row + j) * row_width(a) + (a->H + h) * D;
-            int64_t t = s->pos + j, at = s->page[t / VL_PAGE] * page_floats + h * VL_PAGE * D;
-
-            for (int64_t d = 0; d < D; d++)
-                kcache[at + d * VL_PAGE + t % VL_PAGE] = k[d];
-            memcpy(vcache + at + t % VL_PAGE * D, k + a->K * D, (size_t)D * sizeof *k);
-        }
-    }
+    vl_cpu_run(c, (double)(rows * a->K * a->D), nseq * a->K, store_task, &j);
 }
 
 void vl_cpu_kv_copy(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD)

@@ -8,7 +8,6 @@
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <string.h>
 
 #define ROWS 24 /* query rows of a block, all heads of the group */
@@ -82,7 +81,7 @@ static void do_block(const struct work *w, int64_t r0, int64_t n)
     k->mul(w->dv + c0 * D, D, w->p + c0, 1, tp, w->g, D, cn, D, M, 1);
 }
 
-static void do_task(struct work *w, float *base)
+static void do_head(struct work *w, float *base)
 {
     int64_t D = w->a->D, n = w->s->n, K = w->a->K;
     int64_t at = w->s->row * w->width + (int64_t)(w->a->H + w->head) * D;
@@ -101,35 +100,45 @@ static void do_task(struct work *w, float *base)
     }
 }
 
+struct job {
+    struct work w;
+    const struct vl_seq *seq;
+    float *buf;
+    size_t stride;
+};
+
+static void bwd_task(void *arg, int64_t i, int thread)
+{
+    const struct job *j = arg;
+    struct work w = j->w;
+
+    w.s = j->seq + i / w.a->K;
+    w.head = (int32_t)(i % w.a->K);
+    do_head(&w, j->buf + (size_t)thread * j->stride);
+}
+
 void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float *out,
                           const float *lse, const float *qkv, const struct vl_seq *seq,
                           int64_t nseq, const struct vl_attn *a)
 {
     struct vl_cpu *c = ctx;
-    struct work w = { .c = c,
-                      .a = a,
-                      .dout = dout,
-                      .out = out,
-                      .lse = lse,
-                      .qkv = qkv,
-                      .dqkv = dqkv,
-                      .G = a->H / a->K,
-                      .width = row_width(a) };
+    struct job j = { .w = { .c = c,
+                            .a = a,
+                            .dout = dout,
+                            .out = out,
+                            .lse = lse,
+                            .qkv = qkv,
+                            .dqkv = dqkv,
+                            .G = a->H / a->K,
+                            .width = row_width(a) },
+                     .seq = seq };
     double steps = 0;
     int64_t most = 0;
-    size_t stride;
-    float *buf;
 
     for (int64_t i = 0; i < nseq; i++) {
         most = seq[i].n > most ? seq[i].n : most;
         steps += (double)seq[i].n * (seq[i].n + 16.0);
     }
-    buf = vl_cpu_thread_scratch(c, carve(&w, NULL, most), &stride);
-#pragma omp parallel for schedule(dynamic, 1) firstprivate(w)                                      \
-    num_threads(vl_cpu_team(c, steps * a->H * a->D / 2))
-    for (int64_t i = 0; i < nseq * a->K; i++) {
-        w.s = seq + i / a->K;
-        w.head = (int32_t)(i % a->K);
-        do_task(&w, buf + (size_t)omp_get_thread_num() * stride);
-    }
+    j.buf = vl_cpu_thread_scratch(c, carve(&j.w, NULL, most), &j.stride);
+    vl_cpu_run(c, steps * a->H * a->D / 2, nseq * a->K, bwd_task, &j);
 }

@@ -1,13 +1,14 @@
 /* cpu.h - what the files of the CPU backend share: the context, threads, scratch, packed weights.
  *
  * Operations run one at a time on a context (the scratch is shared). Work is cut into tasks whose
- * outputs are disjoint, so that which thread takes which task cannot change a bit; hence dynamic
- * schedules, which do not stall when another process takes a core. */
+ * outputs are disjoint, so that which thread takes which task cannot change a bit; hence tasks are
+ * taken by whoever is free (pool.h), which does not stall when another process takes a core. */
 #ifndef VL_CPU_H
 #define VL_CPU_H
 
 #include "libverl/engine/backend.h"
 #include "kernels/cpu/kern.h"
+#include "kernels/cpu/pool.h"
 
 enum { VL_SCRATCH_X, VL_SCRATCH_A, VL_SCRATCH_B, VL_SCRATCH_THREAD, VL_SCRATCHES };
 
@@ -15,6 +16,7 @@ struct vl_cpu {
     struct vl_backend be;
     struct vl_kern k;
     int threads;
+    struct vl_pool *pool;
     struct {
         void *p;
         size_t bytes;
@@ -37,17 +39,17 @@ struct vl_rows {
     int64_t ld;
 };
 
-/* Threads worth starting for about `work` elementary steps (a team costs some microseconds). */
-int vl_cpu_team(const struct vl_cpu *c, double work);
+/* vl_pool_run; by the caller alone when `work` elementary steps are not worth waking threads. */
+void vl_cpu_run(struct vl_cpu *c, double work, int64_t tasks, vl_task_fn fn, void *arg);
 /* At least `bytes` of scratch `which`, 64-byte aligned, contents undefined; ends the process with
  * status 71 when memory is gone (operations cannot fail). */
 void *vl_cpu_scratch(struct vl_cpu *c, int which, size_t bytes);
-/* n floats for each thread of the largest team; thread t uses p + t * stride (returned in *stride). */
+/* n floats for each thread; thread t uses p + t * stride (returned in *stride). */
 float *vl_cpu_thread_scratch(struct vl_cpu *c, size_t n, size_t *stride);
 void *vl_cpu_alloc(size_t bytes);  /* 64-byte aligned, zeroed, huge pages when large; or NULL */
 int vl_cpu_count(int local_ranks); /* threads by affinity mask, cgroup and OMP_NUM_THREADS */
 
-/* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by the whole team. */
+/* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by all threads. */
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);
 /* One row tile by one panel, by the calling thread: y[m][n] for panel p of fw (n < nr), or of bw.

@@ -5,7 +5,6 @@
 
 #include "libverl/base/fmath.h"
 
-#include <omp.h>
 #include <string.h>
 
 #define BWD_ROWS 2048 /* rows whose gradient of one chunk is kept: 4 MB */
@@ -46,49 +45,84 @@ struct vl_sums vl_head_combine(const struct vl_part *part, int64_t chunks)
     return r;
 }
 
+static double work_of(const struct vl_weight *w, int64_t M)
+{
+    return (double)M * (double)w->O * (double)w->I / 8;
+}
+
+struct logp {
+    const struct vl_cpu *c;
+    const struct vl_weight *w;
+    struct vl_rows x;
+    const int32_t *target;
+    float inv_temp;
+    int64_t M, nc;
+    struct vl_part *part;
+    float *zy, *buf; /* (M) logits of the targets; tiles of z */
+    size_t stride;
+    float *logp, *entropy, *lse, *sum_pi2;
+    float *z; /* of vl_cpu_head_logits */
+};
+
+static void part_task(void *arg, int64_t t, int thread)
+{
+    const struct logp *j = arg;
+    int64_t m0 = t / j->nc * VL_RB, n = j->M - m0 < VL_RB ? j->M - m0 : VL_RB, ch = t % j->nc;
+    int64_t width = vl_chunk_width(j->w->O, ch);
+    float *z = j->buf + (size_t)thread * j->stride;
+
+    vl_head_tile(j->c, z, VL_CHUNK, j->x, m0, n, j->w, ch, j->inv_temp);
+    for (int64_t m = 0; m < n; m++) {
+        int64_t y = j->target[m0 + m] - ch * VL_CHUNK;
+
+        j->c->k.part(j->part + (m0 + m) * j->nc + ch, z + m * VL_CHUNK, width);
+        if (y >= 0 && y < width)
+            j->zy[m0 + m] = z[m * VL_CHUNK + y];
+    }
+}
+
+static void combine_task(void *arg, int64_t t, int thread)
+{
+    const struct logp *j = arg;
+
+    (void)thread;
+    for (int64_t m = t * VL_RB; m < j->M && m < (t + 1) * VL_RB; m++) {
+        struct vl_sums s = vl_head_combine(j->part + m * j->nc, j->nc);
+
+        j->logp[m] = vl_head_logp_of(j->zy[m], &s);
+        if (j->entropy)
+            j->entropy[m] = (float)s.entropy;
+        if (j->lse)
+            j->lse[m] = (float)s.lse;
+        if (j->sum_pi2)
+            j->sum_pi2[m] = (float)s.sum_pi2;
+    }
+}
+
 void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
                       float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
-    int64_t nc = vl_chunks(w->O), blocks = (M + VL_RB - 1) / VL_RB;
-    struct vl_rows r = vl_cpu_rows(c, x, M, w->I, w->ct);
-    struct vl_part *part =
-        vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(M * nc) * sizeof *part + (size_t)M * sizeof *logp);
-    float *zy = (float *)(part + M * nc);
-    size_t stride;
-    float *buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &stride);
+    int64_t blocks = (M + VL_RB - 1) / VL_RB;
+    struct logp j = { .c = c,
+                      .w = w,
+                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .target = target,
+                      .inv_temp = inv_temp,
+                      .M = M,
+                      .nc = vl_chunks(w->O),
+                      .logp = logp,
+                      .entropy = entropy,
+                      .lse = lse,
+                      .sum_pi2 = sum_pi2 };
 
-#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)w->O *(double)w->I / 8))
-    {
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < blocks * nc; t++) {
-            int64_t m0 = t / nc * VL_RB, n = M - m0 < VL_RB ? M - m0 : VL_RB, ch = t % nc;
-            int64_t width = vl_chunk_width(w->O, ch);
-            float *z = buf + (size_t)omp_get_thread_num() * stride;
-
-            vl_head_tile(c, z, VL_CHUNK, r, m0, n, w, ch, inv_temp);
-            for (int64_t m = 0; m < n; m++) {
-                int64_t y = target[m0 + m] - ch * VL_CHUNK;
-
-                c->k.part(part + (m0 + m) * nc + ch, z + m * VL_CHUNK, width);
-                if (y >= 0 && y < width)
-                    zy[m0 + m] = z[m * VL_CHUNK + y];
-            }
-        }
-#pragma omp for schedule(static)
-        for (int64_t m = 0; m < M; m++) {
-            struct vl_sums s = vl_head_combine(part + m * nc, nc);
-
-            logp[m] = vl_head_logp_of(zy[m], &s);
-            if (entropy)
-                entropy[m] = (float)s.entropy;
-            if (lse)
-                lse[m] = (float)s.lse;
-            if (sum_pi2)
-                sum_pi2[m] = (float)s.sum_pi2;
-        }
-    }
+    j.part = vl_cpu_scratch(c, VL_SCRATCH_A,
+                            (size_t)(M * j.nc) * sizeof *j.part + (size_t)M * sizeof *j.zy);
+    j.zy = (float *)(j.part + M * j.nc);
+    j.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &j.stride);
+    vl_cpu_run(c, work_of(w, M), blocks * j.nc, part_task, &j);
+    vl_cpu_run(c, 200.0 * (double)(M * j.nc), blocks, combine_task, &j);
 }
 
 struct bwd {
@@ -98,6 +132,10 @@ struct bwd {
     const int32_t *target;
     const float *lse, *entropy, *dlogp, *dent;
     float inv_temp;
+    float *dx, *dw, *dz, *buf;
+    const float *xf;
+    size_t stride;
+    int64_t r0, rn, ch; /* the rows and the chunk at work */
 };
 
 /* dz (n, VL_CHUNK) = gradient of the logits of rows m0.. in one chunk:
@@ -136,55 +174,87 @@ static void bwd_dx(const struct bwd *b, float *dx, const float *dz, int64_t n, i
                        ch > 0);
 }
 
+static void dz_task(void *arg, int64_t t, int thread)
+{
+    const struct bwd *b = arg;
+    int64_t m = t * VL_RB, n = b->rn - m < VL_RB ? b->rn - m : VL_RB;
+
+    bwd_tile(b, b->dz + m * VL_CHUNK, b->r0 + m, n, b->ch);
+    bwd_dx(b, b->dx + (b->r0 + m) * b->w->I, b->dz + m * VL_CHUNK, n, b->ch,
+           (uint32_t *)(void *)(b->buf + (size_t)thread * b->stride));
+}
+
+#define DW_ROWS 48
+#define DW_COLS 64
+
+static void dw_task(void *arg, int64_t t, int thread)
+{
+    const struct bwd *b = arg;
+    int64_t I = b->w->I, cols = (I + DW_COLS - 1) / DW_COLS;
+    int64_t o = t / cols * DW_ROWS, i = t % cols * DW_COLS;
+    int64_t width = vl_chunk_width(b->w->O, b->ch);
+
+    (void)thread;
+    b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, b->dz + o, 1, VL_CHUNK,
+                b->xf + b->r0 * I + i, I, width - o < DW_ROWS ? width - o : DW_ROWS,
+                I - i < DW_COLS ? I - i : DW_COLS, b->rn, 1);
+}
+
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
-    struct bwd b = { c,    w,       vl_cpu_rows(c, x, M, w->I, w->ct), target, lse, entropy, dlogp,
-                     dent, inv_temp };
-    int64_t nc = vl_chunks(w->O), I = w->I, rows = M < BWD_ROWS ? M : BWD_ROWS;
-    float *dz = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(rows * VL_CHUNK) * sizeof *dz);
-    size_t stride;
-    float *buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK / 2, &stride);
+    struct bwd b = { .c = c,
+                     .w = w,
+                     .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                     .target = target,
+                     .lse = lse,
+                     .entropy = entropy,
+                     .dlogp = dlogp,
+                     .dent = dent,
+                     .inv_temp = inv_temp,
+                     .dx = dx,
+                     .dw = dw,
+                     .xf = x };
+    int64_t nc = vl_chunks(w->O), rows = M < BWD_ROWS ? M : BWD_ROWS;
 
-#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)w->O *(double)I / 8))
-    for (int64_t r0 = 0; r0 < M; r0 += BWD_ROWS) {
-        int64_t rn = M - r0 < BWD_ROWS ? M - r0 : BWD_ROWS;
+    b.dz = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(rows * VL_CHUNK) * sizeof *b.dz);
+    b.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK / 2, &b.stride);
+    for (b.r0 = 0; b.r0 < M; b.r0 += BWD_ROWS) {
+        b.rn = M - b.r0 < BWD_ROWS ? M - b.r0 : BWD_ROWS;
+        for (b.ch = 0; b.ch < nc; b.ch++) {
+            int64_t width = vl_chunk_width(w->O, b.ch);
+            double work = (double)b.rn * (double)width * (double)w->I / 8;
 
-        for (int64_t ch = 0; ch < nc; ch++) {
-            int64_t width = vl_chunk_width(w->O, ch);
-
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t m = 0; m < rn; m += VL_RB) {
-                int64_t n = rn - m < VL_RB ? rn - m : VL_RB;
-
-                bwd_tile(&b, dz + m * VL_CHUNK, r0 + m, n, ch);
-                bwd_dx(&b, dx + (r0 + m) * I, dz + m * VL_CHUNK, n, ch,
-                       (uint32_t *)(buf + (size_t)omp_get_thread_num() * stride));
-            }
-#pragma omp for schedule(dynamic, 1) collapse(2)
-            for (int64_t o = 0; o < width; o += 48)
-                for (int64_t i = 0; i < I; i += 64)
-                    c->k.mul(dw + (ch * VL_CHUNK + o) * I + i, I, dz + o, 1, VL_CHUNK,
-                             x + r0 * I + i, I, width - o < 48 ? width - o : 48,
-                             I - i < 64 ? I - i : 64, rn, 1);
+            vl_cpu_run(c, 2 * work, (b.rn + VL_RB - 1) / VL_RB, dz_task, &b);
+            vl_cpu_run(c, work, (width + DW_ROWS - 1) / DW_ROWS * ((w->I + DW_COLS - 1) / DW_COLS),
+                       dw_task, &b);
         }
     }
+}
+
+static void logits_task(void *arg, int64_t t, int thread)
+{
+    const struct logp *j = arg;
+    int64_t m0 = t / j->nc * VL_RB, n = j->M - m0 < VL_RB ? j->M - m0 : VL_RB, ch = t % j->nc;
+
+    (void)thread;
+    vl_head_tile(j->c, j->z + m0 * j->w->O + ch * VL_CHUNK, j->w->O, j->x, m0, n, j->w, ch,
+                 j->inv_temp);
 }
 
 void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_weight *w,
                         float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
-    int64_t nc = vl_chunks(w->O), blocks = (M + VL_RB - 1) / VL_RB;
-    struct vl_rows r = vl_cpu_rows(c, x, M, w->I, w->ct);
+    struct logp j = { .c = c,
+                      .w = w,
+                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .inv_temp = inv_temp,
+                      .M = M,
+                      .nc = vl_chunks(w->O),
+                      .z = z };
 
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(vl_cpu_team(c, (double)M *(double)w->O *(double)w->I / 8))
-    for (int64_t t = 0; t < blocks * nc; t++) {
-        int64_t m0 = t / nc * VL_RB, n = M - m0 < VL_RB ? M - m0 : VL_RB, ch = t % nc;
-
-        vl_head_tile(c, z + m0 * w->O + ch * VL_CHUNK, w->O, r, m0, n, w, ch, inv_temp);
-    }
+    vl_cpu_run(c, work_of(w, M), (M + VL_RB - 1) / VL_RB * j.nc, logits_task, &j);
 }

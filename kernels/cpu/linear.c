@@ -7,7 +7,6 @@
 
 #include "libverl/base/mem.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,44 +96,68 @@ static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, 
     }
 }
 
-/* Packs one side: `out` outputs, `in` reduced. */
-static void pack_side(const struct vl_cpu *c, void *dst, const float *W, int64_t os, int64_t ks,
-                      int64_t out, int64_t in, enum vl_compute ct)
+struct pack {
+    const struct vl_cpu *c;
+    void *dst;
+    const float *W;
+    int64_t os, ks, out, in;
+    enum vl_compute ct;
+};
+
+static void pack_task(void *arg, int64_t p, int thread)
 {
-    int64_t nr = c->k.nr, np = vl_cpu_panels(c, out);
-    int64_t panel = nr * (ct == VL_COMPUTE_BF16 ? (in + 1) / 2 : in);
+    const struct pack *j = arg;
+    int64_t nr = j->c->k.nr, n = j->out - p * nr < nr ? j->out - p * nr : nr;
 
-#pragma omp parallel for schedule(dynamic, 1) num_threads(vl_cpu_team(c, (double)out *(double)in))
-    for (int64_t p = 0; p < np; p++) {
-        int64_t n = out - p * nr < nr ? out - p * nr : nr;
+    (void)thread;
+    if (j->ct == VL_COMPUTE_BF16)
+        pack_panel16(j->c, (uint32_t *)j->dst + p * nr * ((j->in + 1) / 2), j->W, j->os, j->ks,
+                     p * nr, n, j->in);
+    else
+        pack_panel((float *)j->dst + p * nr * j->in, j->W, j->os, j->ks, p * nr, n, j->in, (int)nr);
+}
 
-        if (ct == VL_COMPUTE_BF16)
-            pack_panel16(c, (uint32_t *)dst + p * panel, W, os, ks, p * nr, n, in);
-        else
-            pack_panel((float *)dst + p * panel, W, os, ks, p * nr, n, in, (int)nr);
-    }
+static void pack_side(struct vl_cpu *c, struct pack j)
+{
+    j.c = c;
+    vl_cpu_run(c, (double)j.out * (double)j.in, vl_cpu_panels(c, j.out), pack_task, &j);
 }
 
 void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev)
 {
-    pack_side(ctx, w->fw, dev, w->I, 1, w->O, w->I, w->ct);
+    pack_side(ctx, (struct pack){ NULL, w->fw, dev, w->I, 1, w->O, w->I, w->ct });
     if (w->train)
-        pack_side(ctx, w->bw, dev, 1, w->I, w->I, w->O, w->ct);
+        pack_side(ctx, (struct pack){ NULL, w->bw, dev, 1, w->I, w->I, w->O, w->ct });
+}
+
+struct convert {
+    const struct vl_kern *k;
+    const float *x;
+    uint32_t *h;
+    int64_t N, I, ld;
+};
+
+#define CONVERT_ROWS 8
+
+static void convert_task(void *arg, int64_t t, int thread)
+{
+    const struct convert *j = arg;
+
+    (void)thread;
+    for (int64_t n = t * CONVERT_ROWS; n < j->N && n < (t + 1) * CONVERT_ROWS; n++)
+        j->k->to_bf16((uint16_t *)(j->h + n * j->ld), j->x + n * j->I, j->I);
 }
 
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct)
 {
-    int64_t ld = (I + 1) / 2;
-    uint32_t *h;
+    struct convert j = { &c->k, x, NULL, N, I, (I + 1) / 2 };
 
     if (ct != VL_COMPUTE_BF16)
         return (struct vl_rows){ .f = x, .ld = I };
-    h = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)(N * ld) * sizeof *h);
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * I)))
-    for (int64_t n = 0; n < N; n++)
-        c->k.to_bf16((uint16_t *)(h + n * ld), x + n * I, I);
-    return (struct vl_rows){ .h = h, .ld = ld };
+    j.h = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)(N * j.ld) * sizeof *j.h);
+    vl_cpu_run(c, (double)(N * I), (N + CONVERT_ROWS - 1) / CONVERT_ROWS, convert_task, &j);
+    return (struct vl_rows){ .h = j.h, .ld = j.ld };
 }
 
 /* y (M, n) = rows m0.. of x times one packed panel, k in [k0, k0 + kn) of the reduction (elements
@@ -195,93 +218,138 @@ static void add_bias(const struct vl_cpu *c, float *y, int64_t ldy, const float 
         c->k.add(y + m * ldy, bias, n);
 }
 
+struct mul {
+    const struct vl_cpu *c;
+    float *y; /* y, dx or dw */
+    struct vl_rows x;
+    const struct vl_weight *w;
+    const float *bias;
+    int64_t N, mb, np; /* rows, rows of a task, panels */
+    float *tile;
+    size_t stride;
+};
+
+static void linear_task(void *arg, int64_t t, int thread)
+{
+    const struct mul *j = arg;
+    int64_t O = j->w->O, nr = j->c->k.nr, p = t % j->np, m0 = t / j->np * j->mb;
+    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb;
+    float *y = j->y + m0 * O + p * nr;
+
+    (void)thread;
+    vl_cpu_tile_y(j->c, y, O, j->x, m0, M, j->w, p);
+    if (j->bias)
+        add_bias(j->c, y, O, j->bias + p * nr, M, O - p * nr < nr ? O - p * nr : nr);
+}
+
 void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *w,
                    const float *bias, int64_t N)
 {
     struct vl_cpu *c = ctx;
-    int64_t O = w->O, nr = c->k.nr, np = vl_cpu_panels(c, O);
-    int64_t mb = row_block(c, N, w->I, np), tasks = (N + mb - 1) / mb * np;
-    struct vl_rows r = vl_cpu_rows(c, x, N, w->I, w->ct);
+    int64_t np = vl_cpu_panels(c, w->O), mb = row_block(c, N, w->I, np);
+    struct mul j = { c, y, vl_cpu_rows(c, x, N, w->I, w->ct), w, bias, N, mb, np, NULL, 0 };
 
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(vl_cpu_team(c, (double)N *(double)O *(double)w->I / 8))
-    for (int64_t t = 0; t < tasks; t++) {
-        int64_t p = t % np, m0 = t / np * mb, M = N - m0 < mb ? N - m0 : mb;
-        float *yt = y + m0 * O + p * nr;
-
-        vl_cpu_tile_y(c, yt, O, r, m0, M, w, p);
-        if (bias)
-            add_bias(c, yt, O, bias + p * nr, M, O - p * nr < nr ? O - p * nr : nr);
-    }
+    vl_cpu_run(c, (double)N * (double)w->O * (double)w->I / 8, (N + mb - 1) / mb * np, linear_task,
+               &j);
 }
 
-/* dx += needs the product from zero first: it goes through a tile of thread scratch. */
-static void dx_task(const struct vl_cpu *c, float *dx, struct vl_rows dy, const struct vl_weight *w,
-                    int64_t m0, int64_t M, int64_t p, float *tile)
+/* dx = product, or dx += product from zero, which then goes through a tile of thread scratch */
+static void dx_task(void *arg, int64_t t, int thread)
 {
-    int64_t I = w->I, nr = c->k.nr, n = I - p * nr < nr ? I - p * nr : nr;
+    const struct mul *j = arg;
+    int64_t I = j->w->I, O = j->w->O, nr = j->c->k.nr, p = t % j->np, m0 = t / j->np * j->mb;
+    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb, n = I - p * nr < nr ? I - p * nr : nr;
+    float *dx = j->y + m0 * I + p * nr, *tile = j->tile + (size_t)thread * j->stride;
 
-    vl_cpu_tile_dx(c, tile, nr, dy, m0, M, w, p, 0, w->O, 0);
+    if (!j->tile) {
+        vl_cpu_tile_dx(j->c, dx, I, j->x, m0, M, j->w, p, 0, O, 0);
+        return;
+    }
+    vl_cpu_tile_dx(j->c, tile, nr, j->x, m0, M, j->w, p, 0, O, 0);
     for (int64_t m = 0; m < M; m++)
-        c->k.add(dx + (m0 + m) * I + p * nr, tile + m * nr, n);
+        j->c->k.add(dx + m * I, tile + m * nr, n);
 }
 
 void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
                       int accumulate)
 {
     struct vl_cpu *c = ctx;
-    int64_t I = w->I, nr = c->k.nr, np = vl_cpu_panels(c, I);
-    int64_t mb = row_block(c, N, w->O, np), tasks = (N + mb - 1) / mb * np;
-    struct vl_rows r = vl_cpu_rows(c, dy, N, w->O, w->ct);
-    size_t stride;
-    float *tile = vl_cpu_thread_scratch(c, (size_t)(mb * nr), &stride);
+    int64_t np = vl_cpu_panels(c, w->I), mb = row_block(c, N, w->O, np);
+    struct mul j = { c, dx, vl_cpu_rows(c, dy, N, w->O, w->ct), w, NULL, N, mb, np, NULL, 0 };
 
-#pragma omp parallel for schedule(dynamic, 1)                                                      \
-    num_threads(vl_cpu_team(c, (double)N *(double)w->O *(double)I / 8))
-    for (int64_t t = 0; t < tasks; t++) {
-        int64_t p = t % np, m0 = t / np * mb, M = N - m0 < mb ? N - m0 : mb;
+    if (accumulate)
+        j.tile = vl_cpu_thread_scratch(c, (size_t)(mb * c->k.nr), &j.stride);
+    vl_cpu_run(c, (double)N * (double)w->O * (double)w->I / 8, (N + mb - 1) / mb * np, dx_task, &j);
+}
 
-        if (accumulate)
-            dx_task(c, dx, r, w, m0, M, p, tile + (size_t)omp_get_thread_num() * stride);
-        else
-            vl_cpu_tile_dx(c, dx + m0 * I + p * nr, I, r, m0, M, w, p, 0, w->O, 0);
-    }
+/* The second factor of dW = dy^T x in panels of the tile's width: each is read O / 6 times. */
+struct dw {
+    const struct vl_cpu *c;
+    float *dw, *px;
+    const float *dy, *x;
+    int64_t N, O, I, np, no;
+};
+
+#define DW_ROWS 48 /* outputs o of a task */
+#define PX_ROWS 16
+
+static void panels_task(void *arg, int64_t t, int thread)
+{
+    const struct dw *j = arg;
+    int64_t nr = j->c->k.nr;
+
+    (void)thread;
+    for (int64_t n = t * PX_ROWS; n < j->N && n < (t + 1) * PX_ROWS; n++)
+        for (int64_t p = 0; p < j->np; p++) {
+            int64_t w = j->I - p * nr < nr ? j->I - p * nr : nr;
+
+            memcpy(j->px + (p * j->N + n) * nr, j->x + n * j->I + p * nr,
+                   (size_t)w * sizeof(float));
+        }
+}
+
+static void dw_task(void *arg, int64_t t, int thread)
+{
+    const struct dw *j = arg;
+    int64_t nr = j->c->k.nr, p = t / j->no, o = t % j->no * DW_ROWS;
+    int64_t m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS, w = j->I - p * nr;
+
+    (void)thread;
+    w = w < nr ? w : nr;
+    for (int64_t n = 0; n < j->N; n += K_BLOCK)
+        j->c->k.mul(j->dw + o * j->I + p * nr, j->I, j->dy + n * j->O + o, 1, j->O,
+                    j->px + (p * j->N + n) * nr, nr, m, w, j->N - n < K_BLOCK ? j->N - n : K_BLOCK,
+                    1);
 }
 
 void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
                       int64_t I)
 {
     struct vl_cpu *c = ctx;
-    int64_t nr = c->k.nr, np = vl_cpu_panels(c, I), ob = 48, no = (O + ob - 1) / ob;
-    float *px = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(np * nr * N) * sizeof *px);
+    struct dw j = { c, dw, NULL, dy, x, N, O, I, vl_cpu_panels(c, I), (O + DW_ROWS - 1) / DW_ROWS };
+    double work = (double)N * (double)O * (double)I / 8;
 
-#pragma omp parallel num_threads(vl_cpu_team(c, (double)N *(double)O *(double)I / 8))
-    {
-#pragma omp for schedule(static)
-        for (int64_t n = 0; n < N; n++) /* x in panels: each is read O / 6 times */
-            for (int64_t p = 0; p < np; p++) {
-                int64_t w = I - p * nr < nr ? I - p * nr : nr;
+    j.px = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(j.np * c->k.nr * N) * sizeof *j.px);
+    vl_cpu_run(c, work, (N + PX_ROWS - 1) / PX_ROWS, panels_task, &j);
+    vl_cpu_run(c, work, j.np * j.no, dw_task, &j);
+}
 
-                memcpy(px + (p * N + n) * nr, x + n * I + p * nr, (size_t)w * sizeof *px);
-            }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < np * no; t++) {
-            int64_t p = t / no, o = t % no * ob, m = O - o < ob ? O - o : ob;
-            int64_t w = I - p * nr < nr ? I - p * nr : nr;
+#define DB_COLS 64
 
-            for (int64_t n = 0; n < N; n += K_BLOCK)
-                c->k.mul(dw + o * I + p * nr, I, dy + n * O + o, 1, O, px + (p * N + n) * nr, nr, m,
-                         w, N - n < K_BLOCK ? N - n : K_BLOCK, 1);
-        }
-    }
+static void db_task(void *arg, int64_t t, int thread)
+{
+    const struct dw *j = arg;
+    int64_t o = t * DB_COLS, w = j->O - o < DB_COLS ? j->O - o : DB_COLS;
+
+    (void)thread;
+    for (int64_t n = 0; n < j->N; n++)
+        j->c->k.add(j->dw + o, j->dy + n * j->O + o, w);
 }
 
 void vl_cpu_linear_db(void *ctx, float *db, const float *dy, int64_t N, int64_t O)
 {
     struct vl_cpu *c = ctx;
+    struct dw j = { .c = c, .dw = db, .dy = dy, .N = N, .O = O };
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * O)))
-    for (int64_t o = 0; o < O; o += 64)
-        for (int64_t n = 0; n < N; n++)
-            c->k.add(db + o, dy + n * O + o, O - o < 64 ? O - o : 64);
+    vl_cpu_run(c, (double)(N * O), (O + DB_COLS - 1) / DB_COLS, db_task, &j);
 }

@@ -7,18 +7,45 @@
 
 #define BLOCK 4096 /* floats; part of the result of sumsq, so never to be changed by the caller */
 
+struct job {
+    const struct vl_kern *k;
+    float *p, *m, *v;
+    const float *x; /* or the gradient */
+    int64_t n;
+    struct vl_adamw_step step;
+    double *part;
+    int64_t *changed; /* per block */
+};
+
+static void sumsq_task(void *arg, int64_t b, int thread)
+{
+    const struct job *j = arg;
+    int64_t at = b * BLOCK;
+
+    (void)thread;
+    j->part[b] = j->k->sumsq(j->x + at, j->n - at < BLOCK ? j->n - at : BLOCK);
+}
+
 double vl_cpu_sumsq(void *ctx, const float *x, int64_t n)
 {
     struct vl_cpu *c = ctx;
     int64_t blocks = (n + BLOCK - 1) / BLOCK;
     double *part = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(blocks + 1) * sizeof *part), s = 0;
+    struct job j = { .k = &c->k, .x = x, .n = n, .part = part };
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)n))
-    for (int64_t b = 0; b < blocks; b++)
-        part[b] = c->k.sumsq(x + b * BLOCK, n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK);
+    vl_cpu_run(c, (double)n, blocks, sumsq_task, &j);
     for (int64_t b = 0; b < blocks; b++)
         s += part[b];
     return s;
+}
+
+static void adamw_task(void *arg, int64_t b, int thread)
+{
+    const struct job *j = arg;
+    int64_t at = b * BLOCK, n = j->n - at < BLOCK ? j->n - at : BLOCK;
+
+    (void)thread;
+    j->changed[b] = j->k->adamw(j->p + at, j->m + at, j->v + at, j->x + at, n, &j->step);
 }
 
 /* p *= 1 - lr wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
@@ -26,7 +53,8 @@ double vl_cpu_sumsq(void *ctx, const float *x, int64_t n)
 void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
                   const struct vl_adamw *o, int64_t *changed)
 {
-    const struct vl_cpu *c = ctx;
+    struct vl_cpu *c = ctx;
+    int64_t blocks = (n + BLOCK - 1) / BLOCK;
     double b1 = o->beta1, b2 = o->beta2, t = (double)o->t;
     struct vl_adamw_step s = {
         .decay = (float)(1 - (double)o->lr * o->weight_decay),
@@ -39,12 +67,10 @@ void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64
         .eps = o->eps,
         .grad_scale = o->grad_scale,
     };
-    int64_t differ = 0;
+    struct job j = { &c->k, p, m, v, g, n, s, NULL, NULL };
 
-#pragma omp parallel for schedule(static) reduction(+ : differ)                                    \
-    num_threads(vl_cpu_team(c, 4.0 * (double)n)) /* a sum of integers: exact in any order */
-    for (int64_t i = 0; i < n; i += BLOCK)
-        differ += c->k.adamw(p + i, m + i, v + i, g + i, n - i < BLOCK ? n - i : BLOCK, &s);
-    if (changed)
-        *changed += differ;
+    j.changed = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(blocks + 1) * sizeof *j.changed);
+    vl_cpu_run(c, 4.0 * (double)n, blocks, adamw_task, &j);
+    for (int64_t b = 0; b < blocks && changed; b++)
+        *changed += j.changed[b];
 }

@@ -4,147 +4,210 @@
  * two threads meet and no partial sums exist. */
 #include "kernels/cpu/cpu.h"
 
-#include <omp.h>
 #include <string.h>
 
-#define COLS 64 /* columns of a task in sums over rows */
+#define COLS 64   /* columns of a piece in sums over rows */
+#define FLAT 8192 /* elements of a piece in flat operations */
+
+/* `n` rows, or column pieces, or flat pieces; one(j, i) does number i. Unused fields stay 0. */
+struct job {
+    void (*one)(const struct job *j, int64_t i);
+    const struct vl_kern *k;
+    int64_t n, per; /* per: pieces of a task */
+    int64_t N, C, stride;
+    float *y, *z;
+    const float *a, *b, *c, *d;
+    const int32_t *ids;
+    const int64_t *rows;
+    int32_t heads;
+    int flag;
+    float f;
+};
 
 static int64_t at_most(int64_t n, int64_t limit)
 {
     return n < limit ? n : limit;
 }
 
+static void do_task(void *arg, int64_t t, int thread)
+{
+    const struct job *j = arg;
+
+    (void)thread;
+    for (int64_t i = t * j->per; i < at_most(j->n, (t + 1) * j->per); i++)
+        j->one(j, i);
+}
+
+/* cost: elementary steps of one piece */
+static void run(struct vl_cpu *c, struct job j, double cost)
+{
+    j.k = &c->k;
+    j.per = 1 + (int64_t)(8192 / (cost + 1));
+    vl_cpu_run(c, cost * (double)j.n, (j.n + j.per - 1) / j.per, do_task, &j);
+}
+
+static void embed_row(const struct job *j, int64_t n)
+{
+    memcpy(j->y + n * j->C, j->a + j->ids[n] * j->C, (size_t)j->C * sizeof(float));
+}
+
 void vl_cpu_embed(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx, (struct job){ embed_row, .n = N, .C = C, .y = x, .a = E, .ids = ids }, (double)C / 4);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * C) / 4))
-    for (int64_t n = 0; n < N; n++)
-        memcpy(x + n * C, E + ids[n] * C, (size_t)C * sizeof *x);
+static void embed_dw_cols(const struct job *j, int64_t i)
+{
+    int64_t at = i * COLS, w = at_most(j->C - at, COLS);
+
+    for (int64_t n = 0; n < j->N; n++)
+        j->k->add(j->y + j->ids[n] * j->C + at, j->a + n * j->C + at, w);
 }
 
 void vl_cpu_embed_dw(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
                      int64_t C)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx,
+        (struct job){ embed_dw_cols, .n = (C + COLS - 1) / COLS, .N = N, .C = C, .y = dE, .a = dx,
+                      .ids = ids },
+        (double)(N * COLS));
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * C)))
-    for (int64_t i = 0; i < C; i += COLS)
-        for (int64_t n = 0; n < N; n++)
-            c->k.add(dE + ids[n] * C + i, dx + n * C + i, at_most(C - i, COLS));
+static void rmsnorm_row(const struct job *j, int64_t n)
+{
+    j->z[n] = j->k->rmsnorm(j->y + n * j->C, j->a + n * j->C, j->b, j->C, j->f);
 }
 
 void vl_cpu_rmsnorm(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
                     int64_t C, float eps)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx,
+        (struct job){ rmsnorm_row, .n = N, .C = C, .y = y, .z = rstd, .a = x, .b = w, .f = eps },
+        (double)C);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * C)))
-    for (int64_t n = 0; n < N; n++)
-        rstd[n] = c->k.rmsnorm(y + n * C, x + n * C, w, C, eps);
+static void rmsnorm_dw_cols(const struct job *j, int64_t i)
+{
+    int64_t at = i * 16;
+
+    j->k->rmsnorm_dw(j->y + at, j->a + at, j->b + at, j->d, j->N, j->C, at_most(j->C - at, 16));
+}
+
+static void rmsnorm_dx_row(const struct job *j, int64_t n)
+{
+    int64_t at = n * j->C;
+
+    j->k->rmsnorm_dx(j->y + at, j->a + at, j->b + at, j->c, j->d[n], j->C, j->flag);
 }
 
 void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const float *x,
                         const float *w, const float *rstd, int64_t N, int64_t C, int accumulate)
 {
-    const struct vl_cpu *c = ctx;
+    struct job j = { rmsnorm_dw_cols, .n = (C + 15) / 16, .N = N, .C = C, .y = dw, .a = dy,
+                     .b = x,          .d = rstd };
 
-#pragma omp parallel num_threads(vl_cpu_team(c, 2.0 * (double)(N * C)))
-    {
-        /* dw first: dx may be dy */
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < C; i += 16)
-            c->k.rmsnorm_dw(dw + i, dy + i, x + i, rstd, N, C, at_most(C - i, 16));
-#pragma omp for schedule(static)
-        for (int64_t n = 0; n < N; n++)
-            c->k.rmsnorm_dx(dx + n * C, dy + n * C, x + n * C, w, rstd[n], C, accumulate);
-    }
+    run(ctx, j, (double)(16 * N)); /* dw first: dx may be dy */
+    j.one = rmsnorm_dx_row, j.n = N, j.y = dx, j.c = w, j.flag = accumulate;
+    run(ctx, j, 2.0 * (double)C);
 }
 
-/* One position's cos and sin, unzipped for the vector loop; dir -1 negates sin. */
-static void rope_row(const struct vl_cpu *c, float *x, const float *table, int32_t heads, int32_t D,
-                     int dir)
+/* One position's cos and sin, unzipped for the vector loop; flag < 0 negates sin. */
+static void rope_row(const struct job *j, int64_t n)
 {
-    float cs[256], sn[256];
-    int64_t half = D / 2;
+    float cs[256], sn[256], *x = j->y + n * j->stride;
+    int64_t half = j->C / 2;
+    const float *table = j->a + (int64_t)j->ids[n] * j->C;
 
-    for (int64_t j = 0; j < half; j += 256) {
-        int64_t n = at_most(half - j, 256);
+    for (int64_t at = 0; at < half; at += 256) {
+        int64_t w = at_most(half - at, 256);
 
-        for (int64_t i = 0; i < n; i++) {
-            cs[i] = table[2 * (j + i)];
-            sn[i] = dir < 0 ? -table[2 * (j + i) + 1] : table[2 * (j + i) + 1];
+        for (int64_t i = 0; i < w; i++) {
+            cs[i] = table[2 * (at + i)];
+            sn[i] = j->flag < 0 ? -table[2 * (at + i) + 1] : table[2 * (at + i) + 1];
         }
-        for (int32_t h = 0; h < heads; h++)
-            c->k.rope(x + (int64_t)h * D + j, x + (int64_t)h * D + half + j, cs, sn, n);
+        for (int32_t h = 0; h < j->heads; h++)
+            j->k->rope(x + h * j->C + at, x + h * j->C + half + at, cs, sn, w);
     }
 }
 
 void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx,
+        (struct job){ rope_row, .n = N, .C = D, .stride = stride, .y = x, .a = table, .ids = pos,
+                      .heads = heads, .flag = dir },
+        (double)(heads * D));
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(N * heads * D)))
-    for (int64_t n = 0; n < N; n++)
-        rope_row(c, x + n * stride, table + (int64_t)pos[n] * D, heads, D, dir);
+static void swiglu_row(const struct job *j, int64_t n)
+{
+    j->k->swiglu(j->y + n * j->C, j->a + 2 * n * j->C, j->a + (2 * n + 1) * j->C, j->C);
 }
 
 void vl_cpu_swiglu(void *ctx, float *h, const float *gu, int64_t N, int64_t F)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx, (struct job){ swiglu_row, .n = N, .C = F, .y = h, .a = gu }, 4.0 * (double)F);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, 4.0 * (double)(N * F)))
-    for (int64_t n = 0; n < N; n++)
-        c->k.swiglu(h + n * F, gu + 2 * n * F, gu + (2 * n + 1) * F, F);
+static void swiglu_bwd_row(const struct job *j, int64_t n)
+{
+    int64_t g = 2 * n * j->C, u = g + j->C;
+
+    j->k->swiglu_bwd(j->y + g, j->y + u, j->a + n * j->C, j->b + g, j->b + u, j->C);
 }
 
 void vl_cpu_swiglu_bwd(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
                        int64_t F)
 {
-    const struct vl_cpu *c = ctx;
-
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, 6.0 * (double)(N * F)))
-    for (int64_t n = 0; n < N; n++)
-        c->k.swiglu_bwd(dgu + 2 * n * F, dgu + (2 * n + 1) * F, dh + n * F, gu + 2 * n * F,
-                        gu + (2 * n + 1) * F, F);
+    run(ctx, (struct job){ swiglu_bwd_row, .n = N, .C = F, .y = dgu, .a = dh, .b = gu },
+        6.0 * (double)F);
 }
 
-#define FLAT 8192 /* elements of a task in flat operations */
+static void add_piece(const struct job *j, int64_t i)
+{
+    int64_t at = i * FLAT;
+
+    j->k->add(j->y + at, j->a + at, at_most(j->N - at, FLAT));
+}
 
 void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx, (struct job){ add_piece, .n = (n + FLAT - 1) / FLAT, .N = n, .y = y, .a = x },
+        FLAT / 4);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)n / 4))
-    for (int64_t i = 0; i < n; i += FLAT)
-        c->k.add(y + i, x + i, at_most(n - i, FLAT));
+static void scale_piece(const struct job *j, int64_t i)
+{
+    int64_t at = i * FLAT;
+
+    j->k->scale(j->y + at, j->f, at_most(j->N - at, FLAT));
 }
 
 void vl_cpu_scale(void *ctx, float *x, float a, int64_t n)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx, (struct job){ scale_piece, .n = (n + FLAT - 1) / FLAT, .N = n, .y = x, .f = a },
+        FLAT / 4);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)n / 4))
-    for (int64_t i = 0; i < n; i += FLAT)
-        c->k.scale(x + i, a, at_most(n - i, FLAT));
+static void gather_row(const struct job *j, int64_t m)
+{
+    memcpy(j->y + m * j->C, j->a + j->rows[m] * j->C, (size_t)j->C * sizeof(float));
 }
 
 void vl_cpu_gather(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C)
 {
-    const struct vl_cpu *c = ctx;
+    run(ctx, (struct job){ gather_row, .n = M, .C = C, .y = y, .a = x, .rows = rows },
+        (double)C / 4);
+}
 
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(M * C) / 4))
-    for (int64_t m = 0; m < M; m++)
-        memcpy(y + m * C, x + rows[m] * C, (size_t)C * sizeof *y);
+static void scatter_add_row(const struct job *j, int64_t m)
+{
+    j->k->add(j->y + j->rows[m] * j->C, j->a + m * j->C, j->C);
 }
 
 void vl_cpu_scatter_add(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
                         int64_t C)
 {
-    const struct vl_cpu *c = ctx;
-
-#pragma omp parallel for schedule(static) num_threads(vl_cpu_team(c, (double)(M * C) / 4))
-    for (int64_t m = 0; m < M; m++)
-        c->k.add(x + rows[m] * C, y + m * C, C);
+    run(ctx, (struct job){ scatter_add_row, .n = M, .C = C, .y = x, .a = y, .rows = rows },
+        (double)C / 4);
 }

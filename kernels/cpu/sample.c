@@ -9,7 +9,6 @@
 #include "libverl/base/fmath.h"
 #include "libverl/base/mem.h"
 
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +24,13 @@ struct draw {
     int64_t nban, nc;
     struct vl_part *part, *open; /* (M, nc) over all ids; over ids that are not banned */
     int32_t *bad;                /* (M, nc) chunk has a non-finite logit */
+    int64_t M;
+    const double *u;
+    int32_t *id;
+    float *logp, *logp_kept;
+    float *buf, *z; /* thread scratch; logits of rows m0 .. m0 + rows when filtering */
+    size_t stride;
+    int64_t m0, rows;
 };
 
 static int by_id(const void *a, const void *b)
@@ -257,64 +263,62 @@ static int32_t draw_kept(const struct draw *d, const float *z, float max, double
 }
 
 /* Output of one row. */
-static void finish(const struct draw *d, int64_t row, int32_t got, float z, double kept_lse,
-                   int32_t *id, float *logp, float *logp_kept)
+static void finish(const struct draw *d, int64_t row, int32_t got, float z, double kept_lse)
 {
     struct vl_sums s = vl_head_combine(d->part + row * d->nc, d->nc);
 
-    id[row] = got;
-    logp[row] = vl_head_logp_of(z, &s);
-    if (logp_kept)
-        logp_kept[row] = (float)((double)z - kept_lse);
+    d->id[row] = got;
+    d->logp[row] = vl_head_logp_of(z, &s);
+    if (d->logp_kept)
+        d->logp_kept[row] = (float)((double)z - kept_lse);
 }
 
-static void row_bad(int64_t row, int32_t *id, float *logp, float *logp_kept)
+static void row_bad(const struct draw *d, int64_t row)
 {
-    id[row] = -1;
-    logp[row] = NAN;
-    if (logp_kept)
-        logp_kept[row] = NAN;
+    d->id[row] = -1;
+    d->logp[row] = NAN;
+    if (d->logp_kept)
+        d->logp_kept[row] = NAN;
 }
 
-static void sample_plain(const struct draw *d, int32_t *id, float *logp, float *logp_kept,
-                         const double *u, int64_t M)
+static void part_task(void *arg, int64_t t, int thread)
+{
+    const struct draw *d = arg;
+    int64_t m0 = t / d->nc * VL_RB, n = d->M - m0 < VL_RB ? d->M - m0 : VL_RB, ch = t % d->nc;
+    float *z = d->buf + (size_t)thread * d->stride;
+
+    vl_head_tile(d->c, z, VL_CHUNK, d->x, m0, n, d->w, ch, d->inv_temp);
+    for (int64_t m = 0; m < n; m++)
+        parts_of(d, z + m * VL_CHUNK, m0 + m, ch);
+}
+
+static void plain_task(void *arg, int64_t m, int thread)
+{
+    const struct draw *d = arg;
+    double kept_lse;
+    float z;
+    int32_t got;
+
+    if (row_is_bad(d, m)) {
+        row_bad(d, m);
+        return;
+    }
+    got = draw_plain(d, m, d->u ? d->u[m] : 0, d->buf + (size_t)thread * d->stride, &z, &kept_lse);
+    finish(d, m, got, z, kept_lse);
+}
+
+static void sample_plain(struct draw *d)
 {
     struct vl_cpu *c = d->c;
-    int64_t blocks = (M + VL_RB - 1) / VL_RB;
-    size_t stride;
-    float *buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &stride);
+    double work = (double)d->M * (double)d->w->O * (double)d->w->I / 8;
 
-#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)d->w->O *(double)d->w->I / 8))
-    {
-        float *z = buf + (size_t)omp_get_thread_num() * stride;
-
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < blocks * d->nc; t++) {
-            int64_t m0 = t / d->nc * VL_RB, n = M - m0 < VL_RB ? M - m0 : VL_RB;
-
-            vl_head_tile(c, z, VL_CHUNK, d->x, m0, n, d->w, t % d->nc, d->inv_temp);
-            for (int64_t m = 0; m < n; m++)
-                parts_of(d, z + m * VL_CHUNK, m0 + m, t % d->nc);
-        }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t m = 0; m < M; m++) {
-            double kept_lse;
-            float z_id;
-            int32_t got;
-
-            if (row_is_bad(d, m)) {
-                row_bad(m, id, logp, logp_kept);
-                continue;
-            }
-            got = draw_plain(d, m, u ? u[m] : 0, z, &z_id, &kept_lse);
-            finish(d, m, got, z_id, kept_lse, id, logp, logp_kept);
-        }
-    }
+    d->buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &d->stride);
+    vl_cpu_run(c, work, (d->M + VL_RB - 1) / VL_RB * d->nc, part_task, d);
+    vl_cpu_run(c, work, d->M, plain_task, d);
 }
 
 /* One row with its logits at hand. room: V candidates, V logits, V weights. */
-static void filter_row(const struct draw *d, const float *z, int64_t m, double u, float *room,
-                       int32_t *id, float *logp, float *logp_kept)
+static void filter_row(const struct draw *d, const float *z, int64_t m, float *room)
 {
     int64_t V = d->w->O;
     float chunk[VL_CHUNK], max = -INFINITY, *open = room + 2 * V;
@@ -326,39 +330,44 @@ static void filter_row(const struct draw *d, const float *z, int64_t m, double u
         parts_of(d, chunk, m, ch);
     }
     if (row_is_bad(d, m)) {
-        row_bad(m, id, logp, logp_kept);
+        row_bad(d, m);
         return;
     }
     for (int64_t ch = 0; ch < d->nc; ch++)
         max = d->open[m * d->nc + ch].m > max ? d->open[m * d->nc + ch].m : max;
     memcpy(open, z, (size_t)V * sizeof *z);
     ban_apply(d, open, 0, V);
-    got = draw_kept(d, open, max, u, open + V, (struct cand *)room, &kept_lse);
-    finish(d, m, got, z[got], kept_lse, id, logp, logp_kept);
+    got = draw_kept(d, open, max, d->u[m], open + V, (struct cand *)(void *)room, &kept_lse);
+    finish(d, m, got, z[got], kept_lse);
 }
 
-static void sample_filtered(const struct draw *d, int32_t *id, float *logp, float *logp_kept,
-                            const double *u, int64_t M)
+static void logits_task(void *arg, int64_t ch, int thread)
+{
+    const struct draw *d = arg;
+
+    (void)thread;
+    vl_head_tile(d->c, d->z + ch * VL_CHUNK, d->w->O, d->x, d->m0, d->rows, d->w, ch, d->inv_temp);
+}
+
+static void filter_task(void *arg, int64_t m, int thread)
+{
+    const struct draw *d = arg;
+
+    filter_row(d, d->z + m * d->w->O, d->m0 + m, d->buf + (size_t)thread * d->stride);
+}
+
+static void sample_filtered(struct draw *d)
 {
     struct vl_cpu *c = d->c;
     int64_t V = d->w->O, R = KEEP_BYTES / (V * (int64_t)sizeof(float));
-    size_t stride;
-    float *buf, *z;
 
-    R = R < 1 ? 1 : R > M ? M : R;
-    z = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)(R * V) * sizeof *z);
-    buf = vl_cpu_thread_scratch(c, (size_t)V * 4, &stride);
-#pragma omp parallel num_threads(vl_cpu_team(c, (double)M *(double)V *(double)d->w->I / 8))
-    for (int64_t m0 = 0; m0 < M; m0 += R) {
-        int64_t n = M - m0 < R ? M - m0 : R;
-
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t ch = 0; ch < d->nc; ch++)
-            vl_head_tile(c, z + ch * VL_CHUNK, V, d->x, m0, n, d->w, ch, d->inv_temp);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t m = 0; m < n; m++)
-            filter_row(d, z + m * V, m0 + m, u[m0 + m], buf + (size_t)omp_get_thread_num() * stride,
-                       id, logp, logp_kept);
+    R = R < 1 ? 1 : R > d->M ? d->M : R;
+    d->z = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)(R * V) * sizeof *d->z);
+    d->buf = vl_cpu_thread_scratch(c, (size_t)V * 4, &d->stride);
+    for (d->m0 = 0; d->m0 < d->M; d->m0 += R) {
+        d->rows = d->M - d->m0 < R ? d->M - d->m0 : R;
+        vl_cpu_run(c, (double)d->rows * (double)V * (double)d->w->I / 8, d->nc, logits_task, d);
+        vl_cpu_run(c, 20.0 * (double)(d->rows * V), d->rows, filter_task, d);
     }
 }
 
@@ -390,7 +399,12 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
                       .x = vl_cpu_rows(c, x, M, w->I, w->ct),
                       .s = s,
                       .inv_temp = greedy ? 1 : (float)(1 / s->temperature),
-                      .nc = vl_chunks(w->O) };
+                      .nc = vl_chunks(w->O),
+                      .M = M,
+                      .u = u,
+                      .id = id,
+                      .logp = logp,
+                      .logp_kept = logp_kept };
     int32_t *ban = ban_sorted(s, w->O, &d.nban);
 
     d.ban = ban;
@@ -399,8 +413,8 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
     d.open = d.part + M * d.nc;
     d.bad = (int32_t *)(d.open + M * d.nc);
     if (greedy || ((s->top_k <= 0 || s->top_k >= w->O) && s->top_p >= 1))
-        sample_plain(&d, id, logp, logp_kept, u, M);
+        sample_plain(&d);
     else
-        sample_filtered(&d, id, logp, logp_kept, u, M);
+        sample_filtered(&d);
     free(ban);
 }
