@@ -51,6 +51,11 @@ ok 'metrics overall and per source, with invalid and truncated rows' '
     [ "$(meta out.dp ".metrics[\"reward/truncated\"]")" = 1 ]
     [ "$(meta out.dp ".metrics[\"reward/exact/acc/mean\"]")" = 0.5 ]
     [ "$(meta out.dp ".metrics[\"reward/openai/gsm8k/truncated\"]")" = 1 ]'
+ok '-m takes a train state: the tokenizer of its current version' '
+    verl-model init -q -o model --hidden 32 --layers 1 --heads 2 --ffn 32 --tokenizer .
+    verl-sync -q -m model -s st -o pub
+    verl-reward -q -m st -i in.dp -o st.dp
+    cmp out.dp st.dp'
 ok 'a rerun replaces its columns and says so' '
     verl-reward -m . -i out.dp -o again.dp 2>err
     grep -q "replaces token_level_scores" err
