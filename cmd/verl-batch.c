@@ -42,6 +42,8 @@ int main(int argc, char **argv)
           "map: shell command from a batch to a batch", 0, 0, NULL, VL_F_PROV },
         { VL_T_STR, 0, "like", NULL, NULL, &o.like, "FILE",
           "from-json: batch that gives types, widths, order and meta_info", 0, 0, NULL, 0 },
+        { VL_T_BOOL, 0, "allow-empty", NULL, NULL, &o.allow_empty, NULL,
+          "from-json: no lines make a batch without rows", 0, 0, NULL, 0 },
         { VL_T_LIST, 0, "dtype", NULL, NULL, &o.dtype, "NAME=TYPE",
           "from-json, map: type of a column, such as score=F32 or turns=json", 0, 0, NULL,
           VL_F_PROV },

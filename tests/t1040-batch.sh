@@ -166,7 +166,8 @@ ok "from-json --like: widths, padding, order, meta from the file" "
     grep -q 'standard input:1: responses: 3 tokens, but the width is 2' err
     verl-dump m.dp | jq -c '.sample = 0.5' | exits 65 verl-batch from-json --like m.dp -o never.dp 2>err
     grep -q 'sample: 0.5 is no value of type I64' err
-    : | verl-batch from-json --like m.dp -o o.dp
+    : | exits 65 verl-batch from-json --like m.dp -o never.dp 2>err; grep -q -- --allow-empty err
+    : | verl-batch from-json --like m.dp --allow-empty -o o.dp
     verl-dump --schema o.dp | jq -e '.rows == 0 and (.columns | length) == 5' >/dev/null"
 ok "from-json without it: the dictionary, else the values; integers alone are refused" "
     printf '%s\n' '{\"prompts\":[4,5],\"responses\":[6,7,8],\"values\":[1,2,3],\"uid\":7}' \

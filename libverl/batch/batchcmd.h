@@ -18,6 +18,7 @@ struct vl_batchcmd_opts {
     const char *command;  /* map */
     const char *like;     /* from-json */
     struct vl_strs dtype; /* from-json: NAME=TYPE */
+    int allow_empty;      /* from-json */
     int unset;            /* set-meta: remove keys */
 };
 

@@ -61,6 +61,11 @@ int vl_job_from_json(struct vl_job *j, struct vl_err *e)
     if (!rc)
         rc = vl_batch_from_json(&j->out, text.s ? text.s : "", text.n,
                                 strcmp(path, "-") ? path : "standard input", &opt, &views, e);
+    if (!rc && j->out.rows == 0 && !j->o->allow_empty)
+        rc = vl_fail(e, VL_E_DATA,
+                     "%s: no rows; a pipe's first program may have failed unseen (--allow-empty "
+                     "makes a batch without rows)",
+                     strcmp(path, "-") ? path : "standard input");
     if (!rc && views)
         vl_info(&j->x->log, "from-json: %" PRId64 " text views left out: token ids are the truth",
                 views);
