@@ -3,7 +3,7 @@
 # the variables. The critic starts from CRITIC (default: MODEL with a fresh value head).
 set -eu
 : "${MODEL:?a model directory}" "${DATA:?a JSONL file}" "${STEPS:=60}" "${RUN:=run/ppo}" "${MAP:=.}"
-: "${LAUNCH:=}" "${CONFIG:=}" "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${SEED:=1}" "${CRITIC:=$MODEL}"
+: "${LAUNCH:=}" "${CONFIG:=}" "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=$LAUNCH verl-rollout}" "${SEED:=1}" "${CRITIC:=$MODEL}"
 . "$(dirname "$0")/lib.sh"
 set -- ${CONFIG:+-c "$CONFIG"} "trainer.total_training_steps=$STEPS" "$@"
 
@@ -19,7 +19,7 @@ while [ $step -lt "$STEPS" ]; do
     critic=$(version critic "$RUN/critic" "$CRITIC")
 
     stage prompts verl-data -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
-    stage gen $LAUNCH verl-rollout -m "$policy" --seed "$SEED" -i "$dir/prompts.dp" "$@"
+    stage gen sh -c "$ROLLOUT"' "$@"' rollout -m "$policy" --seed "$SEED" -i "$dir/prompts.dp" "$@"
     stage reward sh -c "$REWARD"' "$@"' reward -i "$dir/gen.dp"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     stage values $LAUNCH verl-value -m "$critic" -i "$dir/old_log_prob.dp" "$@"

@@ -1,0 +1,102 @@
+#!/bin/sh
+# The example drivers on a small model: every file of a step, restarts, single stages again, and
+# stages replaced by other programs.
+. "$(dirname "$0")/lib.sh"
+
+ex=$REPO/examples
+book=$ex/addition
+cp -r "$book" book
+awk -f "$book/textbook.awk" -v kind=train | head -n 400 >train.jsonl
+sed -i 's/"hidden_size": 128/"hidden_size": 32/; s/"intermediate_size": 352/"intermediate_size": 64/' book/config.json
+small="data.train_batch_size=8 rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.actor.optim.lr_warmup_steps=0"
+export MODEL=model DATA=train.jsonl CONFIG=book/grpo.yaml STEPS=2
+# any answer of three digits is half right: there is something to learn for a random model
+half="verl-reward --jq '(.solution_str | length) / 4'"
+
+ok 'a model' 'verl-model init -q book/config.json --tokenizer book --std 0.3 -o model'
+ok 'GRPO: two steps' 'REWARD=$half RUN=g $ex/grpo.sh $small'
+ok 'every file of each step is there, with its log and command line' '
+    for s in 000001 000002; do
+        for f in prompts gen reward old_log_prob adv update_actor; do
+            verl-dump --check -q g/step_$s/$f.dp >/dev/null
+            test -s g/step_$s/$f.cmd && test -e g/step_$s/$f.log
+        done
+    done
+    test "$(wc -l <g/metrics.jsonl)" = 2
+    jq -e ".\"actor/grad_norm\" > 0 and .\"timing_s/gen\" > 0" g/metrics.jsonl'
+ok 'versions are those of the steps' '
+    test "$(readlink g/actor/current)" = v000002
+    test "$(readlink g/rollout/current)" = v000002
+    test "$(cat g/step_000002/policy.version)" = g/rollout/v000001'
+
+for f in prompts gen reward old_log_prob adv update_actor; do
+    ok "$f.dp deleted and made again alone: the same bytes" '
+        cp g/step_000002/$f.dp was.dp
+        rm g/step_000002/$f.dp
+        sh g/step_000002/$f.cmd
+        cmp was.dp g/step_000002/$f.dp'
+done
+ok 'the update applied once' 'test "$(readlink g/actor/current)" = v000002'
+
+ok 'a driver started again finds its work done' '
+    ls -l --time-style=full-iso g/step_000002/*.dp >before
+    REWARD=$half RUN=g $ex/grpo.sh $small
+    ls -l --time-style=full-iso g/step_000002/*.dp | cmp before -'
+ok 'cut off in the middle of a step, it goes on to the same result' '
+    REWARD=$half RUN=h VL_STOP_AT=stage-write timeout -s KILL 3 $ex/grpo.sh $small || :
+    pkill -KILL -P 1 -f "$T/h" || :
+    REWARD=$half RUN=h $ex/grpo.sh $small
+    for s in 000001 000002; do
+        for f in prompts gen reward old_log_prob adv update_actor; do
+            cmp g/step_$s/$f.dp h/step_$s/$f.dp
+        done
+    done'
+ok 'two ranks: the same samples and log-probs' '
+    REWARD=$half RUN=r STEPS=1 LAUNCH="verl-mpi 2" $ex/grpo.sh $small
+    for f in prompts gen reward old_log_prob adv; do cmp g/step_000001/$f.dp r/step_000001/$f.dp; done'
+
+ok 'PPO: two steps with a critic' '
+    REWARD=$half RUN=p $ex/ppo.sh $small critic.ppo_mini_batch_size=4
+    for f in prompts gen reward old_log_prob values adv update_critic update_actor; do
+        verl-dump --check -q p/step_000002/$f.dp >/dev/null
+    done
+    jq -es "last | .\"critic/vf_loss\" > 0" p/metrics.jsonl'
+ok 'GRPO with a KL loss to the first model' '
+    REWARD=$half KL=0.01 RUN=k $ex/grpo.sh $small
+    jq -es "last | .\"actor/kl_loss\" >= 0" k/metrics.jsonl'
+
+cat >own.sh <<'X'
+#!/bin/sh
+# a whole stage in jq: the score is the share of valid tokens that are the digit 5
+while getopts i:o: o; do case $o in i) in=$OPTARG ;; o) out=$OPTARG ;; esac; done
+verl-dump "$in" | jq -c '. as $r | (.response_mask | add) as $n |
+    (reduce range($n) as $t (0; if $r.responses[$t] == 5 then . + 1 / $n else . end)) as $s |
+    . + {token_level_scores: [range(.response_mask | length) | if . == $n - 1 then $s else 0 end]}' |
+    verl-batch from-json --like "$in" --dtype token_level_scores=F32 -o "$out"
+X
+chmod +x own.sh
+ok 'a reward stage of one'\''s own' 'REWARD=./own.sh RUN=o STEPS=1 $ex/grpo.sh $small
+    verl-dump o/step_000001/reward.dp | jq -es "[.[].token_level_scores | add] | add > 0"'
+if command -v python3 >/dev/null 2>&1; then
+    ok 'an outside generator in the place of verl-rollout' '
+        ROLLOUT=$ex/outside_rollout.sh REWARD=$half RUN=x STEPS=2 $ex/grpo.sh $small
+        test "$(readlink x/actor/current)" = v000002
+        verl-dump x/step_000001/gen.dp | jq -es "length == 32"'
+else
+    skip 'no python3: outside generator'
+fi
+
+if [ -n "$SHARED" ]; then
+    ok 'stories260k on GSM8K: three steps' '
+        MODEL=$SHARED/data/models/stories260k DATA=$SHARED/data/datasets/gsm8k/train.jsonl STEPS=3 RUN=s CONFIG= \
+        MAP="{prompt: .question, data_source: \"openai/gsm8k\", reward_model: {style: \"rule\", ground_truth: (.answer | split(\"#### \")[1] | gsub(\",\"; \"\"))}}" \
+        $ex/grpo.sh data.train_batch_size=4 rollout.n=2 actor_rollout_ref.actor.ppo_mini_batch_size=4 \
+            data.max_prompt_length=384 data.max_response_length=24
+        for s in 1 2 3; do
+            for f in prompts gen reward old_log_prob adv update_actor; do test -s s/step_00000$s/$f.dp; done
+        done
+        cp s/step_000003/gen.dp was.dp && rm s/step_000003/gen.dp && sh s/step_000003/gen.cmd && cmp was.dp s/step_000003/gen.dp'
+else
+    skip 'stories260k on GSM8K: no shared data'
+fi
+done_testing
