@@ -2,6 +2,7 @@
 # verl-rollout: what it writes, the ends of a response, empty prompts, outside generations, refusals.
 . "$(dirname "$0")/lib.sh"
 . "$REPO/tests/prompts.sh"
+. "$REPO/tests/toy.sh"
 
 make_model model
 prompt_batch p.dp 6 25 left
@@ -113,6 +114,14 @@ ok "outside generations: a missing sample is 65 and named" "
     exits 65 rollout -i p.dp -o out2.dp --from-json short.jsonl 2>log
     grep -q 'uid 0-5 has no sample 1' log
     [ ! -e out2.dp ]"
+
+for point in stage-read stage-write before-fsync before-rename; do
+    ok "killed at $point: nothing under the final name" "
+        for c in 'verl-rollout -i p.dp rollout.response_length=8' 'verl-logprob -i gen.dp' 'verl-value -i gen.dp'; do
+            kill_at $point \$c -q -m model -o killed.dp
+            [ ! -e killed.dp ]
+        done"
+done
 
 refused() { # STATUS WORDS ARGUMENT...
     want_status=$1 words=$2
