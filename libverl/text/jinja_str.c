@@ -388,23 +388,31 @@ struct vl_jv vl_py_escape(struct vl_jin *in, struct vl_jv s)
 
 struct percent {
     char flags[8];
-    int width, prec; /* -1: none */
+    int width, prec; /* width 0, prec -1: none */
     char conv;
 };
+
+/* Digits at p as a number, at most 9999. */
+static const char *percent_digits(const char *p, const char *end, int *out)
+{
+    for (; p < end && *p >= '0' && *p <= '9'; p++)
+        *out = *out > 999 ? 9999 : *out * 10 + (*p - '0');
+    return p;
+}
 
 /* Parses after the '%'; returns the byte after it, or NULL. */
 static const char *percent_spec(const char *p, const char *end, struct percent *f)
 {
     size_t n = 0;
 
-    *f = (struct percent){ .width = -1, .prec = -1 };
+    *f = (struct percent){ .prec = -1 };
     while (p < end && *p && strchr("-+ 0#", *p) && n < 6)
         f->flags[n++] = *p++;
-    for (; p < end && *p >= '0' && *p <= '9'; p++)
-        f->width = (f->width < 0 ? 0 : f->width) * 10 + (*p - '0');
-    if (p < end && *p == '.')
-        for (f->prec = 0, p++; p < end && *p >= '0' && *p <= '9'; p++)
-            f->prec = f->prec * 10 + (*p - '0');
+    p = percent_digits(p, end, &f->width);
+    if (p < end && *p == '.') {
+        f->prec = 0;
+        p = percent_digits(p + 1, end, &f->prec);
+    }
     if (p == end || f->width > 1000 || f->prec > 100)
         return NULL;
     f->conv = *p++;
@@ -438,9 +446,8 @@ static void percent_number(struct vl_jin *in, struct vl_buf *b, const struct per
         return;
     }
     conv = f->conv == 'i' || f->conv == 'u' ? 'd' : f->conv;
-    snprintf(fmt, sizeof fmt, "%%%s%.0d%s%.0d%s%c", f->flags, f->width > 0 ? f->width : 0,
-             f->prec >= 0 ? "." : "", f->prec > 0 ? f->prec : 0, strchr("dxXo", conv) ? "j" : "",
-             conv);
+    snprintf(fmt, sizeof fmt, "%%%s%.0d%s%.0d%s%c", f->flags, f->width, f->prec >= 0 ? "." : "",
+             f->prec > 0 ? f->prec : 0, strchr("dxXo", conv) ? "j" : "", conv);
     if (!strchr("diuxXo", f->conv)) {
         if (x > 1e300 || x < -1e300) {
             vl_jfail(in, "%%%c of a number this large is not supported", f->conv);

@@ -8,7 +8,7 @@
 #include "libverl/text/tok.h"
 #include "libverl/text/regex.h"
 
-#define VL_TOK_MAX_ID (1 << 24) /* ids above this are refused: a typo, not a vocabulary */
+#define VL_TOK_MAX_ID (1 << 22) /* ids above this are refused: a typo, not a vocabulary */
 
 /* Strings to ids and back. */
 struct vl_vocab {

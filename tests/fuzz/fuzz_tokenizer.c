@@ -37,9 +37,11 @@ static void try_text(const struct vl_tok *t, const char *s, size_t n, unsigned f
 
     if (vl_tok_encode(t, s, n, flags, &ids, &e) == 0) {
         for (size_t i = 0; i < ids.n; i++) {
+            size_t before = streamed.n;
+
             assert(ids.id[i] >= 0);
             vl_tok_stream_push(st, ids.id[i], &streamed);
-            assert(vl_utf8_valid(streamed.s ? streamed.s : "", streamed.n));
+            assert(streamed.n == before || vl_utf8_valid(streamed.s + before, streamed.n - before));
         }
         vl_tok_stream_end(st, &streamed);
         vl_tok_decode(t, ids.id, ids.n, 0, &back);
