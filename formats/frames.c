@@ -242,9 +242,10 @@ static int inflate_all(struct vl_source *s, struct inflate *f, struct vl_err *e)
         goto out;
     s->total = 8 + n + st.data_bytes;
     if (vl_st_meta_get(&st, "frames"))
-        vl_fail(e, VL_E_DATA,
-                "%s: byte %zu: no seek table at the end: the file was cut short, or bytes were added",
-                s->name, f->in.size);
+        vl_fail(
+            e, VL_E_DATA,
+            "%s: byte %zu: no seek table at the end: the file was cut short, or bytes were added",
+            s->name, f->in.size);
     else if (st.data_bytes > content_limit(f->in.size))
         vl_fail(e, VL_E_DATA,
                 "%s: %zu bytes cannot hold the %" PRIu64 " bytes of data its header promises",
@@ -343,35 +344,49 @@ static size_t first_want(const struct vl_want *w, size_t nw, uint64_t at)
     return lo;
 }
 
+/* Numbers of the frames that hold something wanted; returns how many. */
+static uint32_t touched(const struct vl_source *s, const struct vl_want *w, size_t nw,
+                        uint32_t *list)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->nframe; i++) {
+        const struct vl_frame *f = &s->frame[i];
+        size_t k = first_want(w, nw, f->out);
+
+        if (k < nw && w[k].begin < f->out + f->len)
+            list[n++] = i;
+    }
+    return n;
+}
+
 static int fetch_frames(const struct vl_source *s, const struct vl_want *w, size_t nw,
                         struct vl_err *e)
 {
+    uint32_t *list = vl_alloc(s->nframe * sizeof *list), n = touched(s, w, nw, list);
     int64_t worst = INT64_MAX;
     const char *why = NULL;
 
-#pragma omp parallel if (s->nframe > 8) /* a small file is done sooner than a team starts */
+#pragma omp parallel if (n > 8) /* a few frames are done sooner than a team starts */
     {
         ZSTD_DCtx *z = ZSTD_createDCtx();
 
 #pragma omp for schedule(dynamic)
-        for (uint32_t i = 0; i < s->nframe; i++) {
-            const struct vl_frame *f = &s->frame[i];
-            size_t k = first_want(w, nw, f->out);
-            const char *bad;
+        for (uint32_t k = 0; k < n; k++) {
+            size_t first = first_want(w, nw, s->frame[list[k]].out);
+            const char *bad = z ? frame_spread(s, list[k], w, nw, first, z) : "no memory for zstd";
 
-            if (k == nw || w[k].begin >= f->out + f->len)
-                continue;
-            bad = z ? frame_spread(s, i, w, nw, k, z) : "no memory for zstd";
             if (bad) {
 #pragma omp critical(vl_fetch)
-                if (i < worst) {
-                    worst = i;
+                if (list[k] < worst) {
+                    worst = list[k];
                     why = bad;
                 }
             }
         }
         ZSTD_freeDCtx(z);
     }
+    free(list);
     if (why)
         return vl_fail(e, VL_E_DATA, "%s: byte %" PRIu64 ": frame %" PRId64 " is damaged: %s",
                        s->name, s->frame[worst].at, worst, why);
