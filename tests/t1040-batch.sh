@@ -53,7 +53,8 @@ ok "slice, index, reorder, repeat" "
     verl-batch repeat --counts 2,0,1,0,0 -i a.dp -o o.dp; is \"\$(col o.dp a)\" '0.5 0.5 2.5 '"
 ok "a (uid, sample) that is there twice is 65 for what unites inputs, and for concat" "
     verl-batch repeat 2 -i x.dp -o twice.dp
-    exits 65 verl-batch slice :2 -i twice.dp -o never.dp 2>err
+    verl-batch slice :2 -i twice.dp -o o.dp
+    exits 65 verl-batch select -i twice.dp -i twice.dp -o never.dp 2>err
     grep -q 'rows 0 and 1 are both' err
     exits 65 verl-batch concat x.dp x.dp -o never.dp 2>err
     [ ! -e never.dp ]"
@@ -61,6 +62,7 @@ ok "pad from the front to a multiple, by copies, unpad" "
     verl-batch pad 4 -i a.dp -o o.dp 2>err; is \"\$(col o.dp a)\" '0.5 1.5 2.5 3.5 4.5 0.5 1.5 2.5 '
     grep -q 'unpad 3' err
     verl-batch unpad 3 -i o.dp -o o2.dp; verl-dump diff o2.dp a.dp
+    verl-batch pad 4 -i x.dp | verl-batch unpad 3 -o o2.dp; verl-dump diff o2.dp x.dp
     verl-batch pad --copies 2 -i a.dp -o o.dp; is \"\$(col o.dp a)\" '0.5 1.5 2.5 3.5 4.5 4.5 4.5 '
     verl-batch pad --copies 1 --first -i a.dp -o o.dp; is \"\$(col o.dp a)\" '0.5 1.5 2.5 3.5 4.5 0.5 '
     exits 64 verl-batch unpad 6 -i a.dp -o never.dp 2>err"

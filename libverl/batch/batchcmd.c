@@ -553,6 +553,22 @@ void vl_job_dropped(struct vl_job *j, const char *name, int64_t n)
     vl_meta_metric(&j->out, metric, (double)n);
 }
 
+/* One batch may hold a (uid, sample) twice, after pad or repeat; only uniting wants them once. All
+ * ranks get it when `all`. */
+static int read_input(struct vl_ctx *x, struct vl_batch *b, int all, struct vl_err *e)
+{
+    const struct vl_strs *in = &x->common->input;
+    int rc = 0;
+
+    if (in->n > 1 || (strcmp(in->s[0], "-") == 0 && !x->comm.stdin_ok))
+        return vl_stage_read(x, b, e);
+    if (x->comm.rank == 0)
+        rc = vl_dp_read(b, in->s[0], NULL, e);
+    if (!all)
+        return rc;
+    return vl_comm_agree(&x->comm, e) ? e->code : vl_batch_bcast(&x->comm, b, e);
+}
+
 int vl_stage_batch(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
     const struct vl_strs *op = &x->common->operands;
@@ -568,7 +584,7 @@ int vl_stage_batch(struct vl_ctx *x, const void *opts, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "%s takes: %s %s", c->name, c->name, c->args);
     if (c->input == FILES && vl_parsed_given(x->parsed, &x->common->input))
         return vl_fail(e, VL_E_USAGE, "%s: its files are operands, not -i", c->name);
-    rc = c->input == ONE ? vl_stage_read(x, &j.in, e) : 0;
+    rc = c->input == ONE ? read_input(x, &j.in, c->run == vl_job_map, e) : 0;
     if (!rc && (x->comm.rank == 0 || c->run == vl_job_map)) /* map works on all ranks */
         rc = c->run(&j, e);
     if (!rc && !j.written && x->comm.rank == 0)

@@ -153,6 +153,7 @@ static int print_check(struct vl_ctx *x, const struct vl_batch *b, struct vl_err
 {
     const char *name = x->common->input.s[0];
     struct vl_buf t = { 0 };
+    struct vl_err twice = { 0 };
     uint64_t bytes = 0;
 
     if (vl_batch_verify(b, e))
@@ -161,6 +162,8 @@ static int print_check(struct vl_ctx *x, const struct vl_batch *b, struct vl_err
         bytes += b->col[i]->bytes;
     vl_buf_printf(&t, "%s: ok, %" PRId64 " rows, %zu columns, %" PRIu64 " bytes of data, hash %s",
                   name, b->rows, b->ncol, bytes, b->nparent ? b->parent[0] : "none");
+    if (vl_batch_unique(b, &twice)) /* padded or repeated: legal, but no input of a stage */
+        vl_buf_printf(&t, " (%s)", twice.msg);
     return print_text(x, &t, e);
 }
 

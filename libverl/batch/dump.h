@@ -21,7 +21,7 @@ struct vl_dump_opts {
 int vl_stage_dump(struct vl_ctx *x, const void *opts, struct vl_err *e);
 
 /* Everything a reader can verify beyond what vl_dp_read does: content hash, JSON texts, offsets,
- * BOOL values, equal response widths, (uid, sample) once. VL_E_DATA names the first fault. */
+ * BOOL values, equal widths of token columns. VL_E_DATA names the first fault. */
 int vl_batch_verify(const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 
 /* Appends one line per difference between a and b (bit for bit), each ended by a newline; returns

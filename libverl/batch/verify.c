@@ -8,7 +8,6 @@
 #include "formats/dp.h"
 #include "formats/fields.h"
 #include "formats/json.h"
-#include "libverl/batch/ops.h"
 
 /* ---- verify ---- */
 
@@ -87,9 +86,7 @@ int vl_batch_verify(const struct vl_batch *b, struct vl_err *e)
         if (c->dtype == VL_BOOL && c->kind != VL_COL_JSON && verify_bool(c, e))
             return e->code;
     }
-    if (verify_widths(b, e))
-        return e->code;
-    return vl_batch_unique(b, e);
+    return verify_widths(b, e);
 }
 
 /* ---- diff ---- */
