@@ -29,6 +29,13 @@ static uint64_t pair_hash(uint64_t pair)
     return pair ^ pair >> 29;
 }
 
+void vl_bpe_want_merge(const struct vl_bpe *b, int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+
+    __builtin_prefetch(&b->merge[pair_hash(pair) & b->mask], 1);
+}
+
 void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, i = pair_hash(pair) & b->mask;

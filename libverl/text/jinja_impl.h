@@ -231,7 +231,7 @@ struct vl_jin { /* one render or parse */
     struct vl_err *e;
     int line, depth, vdepth;
     int64_t steps;
-    int64_t kept; /* macros made: they hold on to the scope they were defined in */
+    int64_t kept;       /* macros made: they hold on to the scope they were defined in */
     struct vl_jv block; /* what a filter block or a filtered set block holds */
 };
 

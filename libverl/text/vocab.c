@@ -68,7 +68,20 @@ void vl_vocab_add(struct vl_vocab *v, const char *s, size_t n, int32_t id)
         v->one[cp] = id;
 }
 
+uint64_t vl_vocab_hash(const struct vl_vocab *v, const char *s, size_t n)
+{
+    uint64_t h = XXH3_64bits(s, n);
+
+    __builtin_prefetch(&v->slot[h & v->mask]);
+    return h;
+}
+
+int32_t vl_vocab_get_hashed(const struct vl_vocab *v, const char *s, size_t n, uint64_t h)
+{
+    return (int32_t)(uint32_t)*find(v, s, n, h) - 1;
+}
+
 int32_t vl_vocab_get(const struct vl_vocab *v, const char *s, size_t n)
 {
-    return (int32_t)(uint32_t)*find(v, s, n, XXH3_64bits(s, n)) - 1;
+    return vl_vocab_get_hashed(v, s, n, XXH3_64bits(s, n));
 }
