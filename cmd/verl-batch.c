@@ -1,5 +1,5 @@
 /* verl-batch - DataProto operations on batch files: rows, columns, merging, JSON. */
-#include "libverl/batch/batchcmd.h"
+#include "libverl/run/stage_batch.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* verl-dump - any batch as JSON lines, its schema, its check, the difference of two. */
-#include "libverl/batch/dump.h"
+#include "libverl/run/stage_dump.h"
 
 int main(int argc, char **argv)
 {

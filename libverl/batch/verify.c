@@ -1,5 +1,5 @@
-/* verify.c - full verification of a batch, and differences between two. See dump.h. */
-#include "libverl/batch/dump.h"
+/* verify.c - full verification of a batch, and differences between two. See verify.h. */
+#include "libverl/batch/verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

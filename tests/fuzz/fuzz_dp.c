@@ -1,7 +1,7 @@
 /* fuzz_dp.c - batch files: any bytes are refused with one line, or are a batch whose parts agree and
  * that can be written again. */
 #include "formats/dp.h"
-#include "libverl/batch/dump.h"
+#include "libverl/batch/verify.h"
 #include "libverl/batch/view.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* fuzz_fromjson.c - JSON lines: any bytes are refused with one line, or make a batch whose rows,
  * printed and read again, are the same batch. */
-#include "libverl/batch/dump.h"
+#include "libverl/batch/verify.h"
 #include "libverl/batch/fromjson.h"
 #include "libverl/batch/view.h"
 

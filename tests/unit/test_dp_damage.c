@@ -7,7 +7,7 @@
 #include <fcntl.h>
 
 #include "formats/frames.h"
-#include "libverl/batch/dump.h"
+#include "libverl/batch/verify.h"
 
 static uint8_t *bytes;
 static size_t length;

@@ -1,5 +1,5 @@
-/* batchcmd.c - verl-batch: its table of commands, their input and output. See batchcmd.h. */
-#include "libverl/batch/batchcmd.h"
+/* stage_batch.c - verl-batch: its table of commands, their input and output. See stage_batch.h. */
+#include "libverl/run/stage_batch.h"
 
 #include <inttypes.h>
 #include <stdio.h>

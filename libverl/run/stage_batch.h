@@ -1,6 +1,6 @@
-/* batchcmd.h - the subcommands of verl-batch. Operations: ops.h; argument forms: verl-batch(1). */
-#ifndef VL_BATCHCMD_H
-#define VL_BATCHCMD_H
+/* stage_batch.h - the subcommands of verl-batch. Operations: ops.h; argument forms: verl-batch(1). */
+#ifndef VL_STAGE_BATCH_H
+#define VL_STAGE_BATCH_H
 
 #include "libverl/batch/batch.h"
 #include "libverl/run/stage.h"

@@ -1,8 +1,8 @@
-/* batchcmd_map.c - verl-batch: map, from-json, to-safetensors. See batchcmd.h.
+/* batch_map.c - verl-batch: map, from-json, to-safetensors. See stage_batch.h.
  *
  * map --command is verl's user-registered dispatch: each rank's rows are given to a program of the
  * user's as a batch on its standard input, and what it writes is joined in row order. */
-#include "libverl/batch/batchcmd.h"
+#include "libverl/run/stage_batch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,7 @@
-/* dump.c - the stage function of verl-dump. See dump.h. */
-#include "libverl/batch/dump.h"
+/* stage_dump.c - the stage function of verl-dump. See stage_dump.h. */
+#include "libverl/run/stage_dump.h"
+
+#include "libverl/batch/verify.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

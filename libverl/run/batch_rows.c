@@ -1,5 +1,5 @@
-/* batchcmd_rows.c - verl-batch: filter, filter-groups, balance, to-safetensors. See batchcmd.h. */
-#include "libverl/batch/batchcmd.h"
+/* batch_rows.c - verl-batch: filter, filter-groups, balance, to-safetensors. See stage_batch.h. */
+#include "libverl/run/stage_batch.h"
 
 #include <inttypes.h>
 #include <math.h>
