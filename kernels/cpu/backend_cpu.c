@@ -44,7 +44,7 @@ float *vl_cpu_thread_scratch(struct vl_cpu *c, size_t n, size_t *stride)
 
 void vl_cpu_run(struct vl_cpu *c, double work, int64_t tasks, vl_task_fn fn, void *arg)
 {
-    vl_pool_run(c->pool, work >= 40000, tasks, fn, arg);
+    vl_crew_run(c->crew, work >= 40000, tasks, fn, arg);
 }
 
 static int mem_alloc(void *ctx, void **dev, size_t bytes, struct vl_err *e)
@@ -96,7 +96,7 @@ static void cpu_close(struct vl_backend *be)
     if (!be)
         return;
     c = be->ctx;
-    vl_pool_free(c->pool);
+    vl_crew_free(c->crew);
     for (int i = 0; i < VL_SCRATCHES; i++)
         free(c->scratch[i].p);
     free(c);
@@ -221,7 +221,7 @@ int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int loc
     c->be.ctx = c;
     c->k = isa_kern(set);
     c->threads = threads ? threads : vl_cpu_count(local_ranks);
-    c->pool = vl_pool_new(c->threads);
+    c->crew = vl_crew_new(c->threads);
     snprintf(c->be.name, sizeof c->be.name, "cpu %s", isa_name[set]);
     *be = &c->be;
     return 0;

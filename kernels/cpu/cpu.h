@@ -2,13 +2,13 @@
  *
  * Operations run one at a time on a context (the scratch is shared). Work is cut into tasks whose
  * outputs are disjoint, so that which thread takes which task cannot change a bit; hence tasks are
- * taken by whoever is free (pool.h), which does not stall when another process takes a core. */
+ * taken by whoever is free (crew.h), which does not stall when another process takes a core. */
 #ifndef VL_CPU_H
 #define VL_CPU_H
 
 #include "libverl/engine/backend.h"
 #include "kernels/cpu/kern.h"
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/crew.h"
 
 enum { VL_SCRATCH_X, VL_SCRATCH_A, VL_SCRATCH_B, VL_SCRATCH_THREAD, VL_SCRATCHES };
 
@@ -16,7 +16,7 @@ struct vl_cpu {
     struct vl_backend be;
     struct vl_kern k;
     int threads;
-    struct vl_pool *pool;
+    struct vl_crew *crew;
     struct {
         void *p;
         size_t bytes;
@@ -39,7 +39,7 @@ struct vl_rows {
     int64_t ld;
 };
 
-/* vl_pool_run; by the caller alone when `work` elementary steps are not worth waking threads. */
+/* vl_crew_run; by the caller alone when `work` elementary steps are not worth waking threads. */
 void vl_cpu_run(struct vl_cpu *c, double work, int64_t tasks, vl_task_fn fn, void *arg);
 /* At least `bytes` of scratch `which`, 64-byte aligned, contents undefined; ends the process with
  * status 71 when memory is gone (operations cannot fail). */

@@ -1,10 +1,10 @@
-/* pool.c - see pool.h.
+/* crew.c - see crew.h.
  *
  * A job is published by writing `claim` = job number and the next free task. A worker reads the job's
  * function, then takes a task by compare-and-swap on claim: that succeeds only while this very job
  * still has tasks, and then the job cannot end before the task is done, so what was read is valid.
  * A late worker finds nothing to take and delays nobody. */
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/crew.h"
 
 #include "libverl/base/mem.h"
 
@@ -21,12 +21,12 @@
 #define TASK_MASK (((uint64_t)1 << TASK_BITS) - 1)
 
 struct worker {
-    struct vl_pool *pool;
+    struct vl_crew *crew;
     pthread_t thread;
     int index;
 };
 
-struct vl_pool {
+struct vl_crew {
     int threads, started; /* started: threads that run, the caller included */
     struct worker *worker;
     _Alignas(64) _Atomic uint64_t claim; /* job number << TASK_BITS | next task */
@@ -59,7 +59,7 @@ static void relax(void)
 }
 
 /* Takes and does tasks of the job that is current; returns when there is none to take. */
-static void work(struct vl_pool *p, int thread)
+static void work(struct vl_crew *p, int thread)
 {
     uint64_t c = atomic_load(&p->claim);
 
@@ -88,7 +88,7 @@ static void work(struct vl_pool *p, int thread)
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    struct vl_pool *p = w->pool;
+    struct vl_crew *p = w->crew;
     uint32_t seen = 0;
 
     for (;;) {
@@ -111,12 +111,12 @@ static void *worker_main(void *arg)
     }
 }
 
-struct vl_pool *vl_pool_new(int threads)
+struct vl_crew *vl_crew_new(int threads)
 {
-    struct vl_pool *p;
+    struct vl_crew *p;
     struct vl_err e = { 0 };
 
-    if (vl_try_alloc(&p, 1, sizeof *p, "thread pool", &e)) /* aligned to its lines */
+    if (vl_try_alloc(&p, 1, sizeof *p, "threads", &e)) /* aligned to its lines */
         vl_oom(sizeof *p);
     p->threads = threads;
     p->started = 1;
@@ -124,18 +124,18 @@ struct vl_pool *vl_pool_new(int threads)
     return p;
 }
 
-int vl_pool_threads(const struct vl_pool *p)
+int vl_crew_threads(const struct vl_crew *p)
 {
     return p->threads;
 }
 
 /* Starts the missing threads; with fewer than asked for the work is done all the same. */
-static void start(struct vl_pool *p)
+static void start(struct vl_crew *p)
 {
     while (p->started < p->threads) {
         struct worker *w = p->worker + p->started;
 
-        *w = (struct worker){ .pool = p, .index = p->started };
+        *w = (struct worker){ .crew = p, .index = p->started };
         if (pthread_create(&w->thread, NULL, worker_main, w))
             break;
         p->started++;
@@ -143,7 +143,7 @@ static void start(struct vl_pool *p)
     p->threads = p->started;
 }
 
-void vl_pool_free(struct vl_pool *p)
+void vl_crew_free(struct vl_crew *p)
 {
     if (!p)
         return;
@@ -156,7 +156,7 @@ void vl_pool_free(struct vl_pool *p)
     free(p);
 }
 
-static void wait_all(struct vl_pool *p)
+static void wait_all(struct vl_crew *p)
 {
     for (int i = 0; i < SPIN && atomic_load(&p->left); i++)
         relax();
@@ -166,7 +166,7 @@ static void wait_all(struct vl_pool *p)
     atomic_store(&p->waiting, 0);
 }
 
-void vl_pool_run(struct vl_pool *p, int parallel, int64_t tasks, vl_task_fn fn, void *arg)
+void vl_crew_run(struct vl_crew *p, int parallel, int64_t tasks, vl_task_fn fn, void *arg)
 {
     uint64_t number;
 
