@@ -1,7 +1,7 @@
 /* jq_worker.c - the process that runs a jq filter as a scorer.
  *
  * libjq cannot be interrupted and aborts when memory ends, so it gets a process of its own, which
- * pool.c may kill; it speaks the same lines as an outside command. */
+ * scorers.c may kill; it speaks the same lines as an outside command. */
 #include "libverl/reward/worker.h"
 
 #include "libverl/base/jq.h"
@@ -77,7 +77,7 @@ static void score_row(struct vl_jq *q, const char *line, size_t n, struct vl_buf
                   results ? res->s : "", results ? res->n : 0);
 }
 
-_Noreturn void vl_jq_worker(const struct vl_pool_opts *o, int in, int out)
+_Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, int in, int out)
 {
     struct vl_buf text = { 0 }, res = { 0 }, line = { 0 };
     struct vl_err e = { 0 };

@@ -42,7 +42,7 @@ static void limit_memory(int64_t bytes)
         setrlimit(RLIMIT_AS, &r);
 }
 
-_Noreturn static void become(const struct vl_pool_opts *o, pid_t parent, int in, int out,
+_Noreturn static void become(const struct vl_scorers_opts *o, pid_t parent, int in, int out,
                              char **env)
 {
     const char *argv[] = { "sh", "-c", o->command, NULL };
@@ -72,7 +72,8 @@ _Noreturn static void become(const struct vl_pool_opts *o, pid_t parent, int in,
     _exit(127);
 }
 
-int vl_worker_start(const struct vl_pool_opts *o, pid_t *pid, int *in, int *out, struct vl_err *e)
+int vl_worker_start(const struct vl_scorers_opts *o, pid_t *pid, int *in, int *out,
+                    struct vl_err *e)
 {
     int to[2] = { -1, -1 }, from[2] = { -1, -1 };
     char **env = vl_comm_clean_env();

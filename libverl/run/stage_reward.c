@@ -12,7 +12,7 @@
 #include "formats/json.h"
 #include "libverl/base/fs.h"
 #include "libverl/model/version.h"
-#include "libverl/reward/pool.h"
+#include "libverl/reward/scorers.h"
 #include "libverl/run/reward_columns.h"
 #include "libverl/run/reward_rows.h"
 
@@ -184,9 +184,9 @@ static int pool_answer(void *arg, int64_t row, const char *json, size_t n, const
 static int score_by_processes(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_opts *o = w->o;
-    const struct vl_pool_io io = { w, pool_line, pool_answer };
-    struct vl_pool_opts p = { o->command, o->filter, o->args, (int)o->workers, o->timeout, 0 };
-    struct vl_pool_stats st;
+    const struct vl_scorers_io io = { w, pool_line, pool_answer };
+    struct vl_scorers_opts p = { o->command, o->filter, o->args, (int)o->workers, o->timeout, 0 };
+    struct vl_scorers_stats st;
 
     if (!p.workers)
         p.workers = w->x->comm.threads;
@@ -194,7 +194,7 @@ static int score_by_processes(struct work *w, struct vl_err *e)
         p.workers = w->nasked ? (int)w->nasked : 1;
     p.memory = o->memory != VL_NULL_I64 ? o->memory : o->filter ? 1024 : 0;
     p.memory *= 1024 * 1024;
-    if (vl_pool_run(&p, w->nasked, &io, &st, e))
+    if (vl_scorers_run(&p, w->nasked, &io, &st, e))
         return e->code;
     if (st.crashed || st.timed_out || st.asked_again)
         vl_warn(&w->x->log,

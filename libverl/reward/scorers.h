@@ -1,15 +1,15 @@
-/* pool.h - outside scorers: processes that read one JSON line a row and write one back.
+/* scorers.h - outside scorers: processes that read one JSON line a row and write one back.
  *
  * Many rows are scored at a time, yet what a row gets does not depend on order or on the number of
  * workers: a row is blamed for a crash only when it also crashes a fresh process, and rows of a
  * process that wrote more lines than it was asked for are asked again, each of its own process.
  * Protocol: verl-reward-protocol(7). */
-#ifndef VL_POOL_H
-#define VL_POOL_H
+#ifndef VL_SCORERS_H
+#define VL_SCORERS_H
 
 #include "libverl/base/mem.h"
 
-struct vl_pool_opts {
+struct vl_scorers_opts {
     const char *command; /* run by sh -c; or */
     const char *filter;  /* a jq filter, run in forked workers with an empty environment */
     const char *args;    /* JSON object text: the filter's $variables; NULL: none */
@@ -18,7 +18,7 @@ struct vl_pool_opts {
     int64_t memory;      /* bytes a worker may allocate, 0: no limit */
 };
 
-struct vl_pool_io {
+struct vl_scorers_io {
     void *arg;
     /* Appends row's line: a JSON object that starts with {"id":ROW, and ends with a line feed. */
     void (*line)(void *arg, int64_t row, struct vl_buf *out);
@@ -28,14 +28,14 @@ struct vl_pool_io {
     int (*answer)(void *arg, int64_t row, const char *json, size_t n, const char *why);
 };
 
-struct vl_pool_stats {
+struct vl_scorers_stats {
     int64_t started, crashed, timed_out, asked_again;
 };
 
 /* Scores rows 0..rows-1. Errors are those of the pool (VL_E_USAGE for a filter that does not
  * compile, VL_E_NOINPUT for a command that cannot be run, VL_E_OS), not of rows. When it returns,
  * no process that it started is left. Not to be called by two threads at a time. */
-int vl_pool_run(const struct vl_pool_opts *o, int64_t rows, const struct vl_pool_io *io,
-                struct vl_pool_stats *stats, struct vl_err *e) VL_MUST_CHECK;
+int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct vl_scorers_io *io,
+                   struct vl_scorers_stats *stats, struct vl_err *e) VL_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
-/* test_pool.c - scorer processes: every way to misbehave, at several worker counts, and none left. */
-#include "libverl/reward/pool.h"
+/* test_scorers.c - scorer processes: every way to misbehave, at several worker counts, and none left. */
+#include "libverl/reward/scorers.h"
 #include "libverl/reward/score.h"
 #include "libverl/base/log.h"
 
@@ -53,15 +53,15 @@ static void clear(struct scene *s)
     memset(s->calls, 0, sizeof s->calls);
 }
 
-static int run(struct scene *s, const struct vl_pool_opts *o, struct vl_pool_stats *st,
+static int run(struct scene *s, const struct vl_scorers_opts *o, struct vl_scorers_stats *st,
                struct vl_err *e)
 {
-    const struct vl_pool_io io = { s, line, answer };
+    const struct vl_scorers_io io = { s, line, answer };
     int rc;
 
     clear(s);
     *e = (struct vl_err){ 0 };
-    rc = vl_pool_run(o, ROWS, &io, st, e);
+    rc = vl_scorers_run(o, ROWS, &io, st, e);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
     return rc;
 }
@@ -73,9 +73,9 @@ static void expect(const char *command, const char *filter, int odd, const char 
 
     for (int workers = hangs ? 3 : 1; workers <= 3; workers += 2) {
         double limit = hangs ? 1.5 : 20; /* a loaded machine starts sh slowly */
-        struct vl_pool_opts o = { command, filter, NULL, workers, limit, 0 };
+        struct vl_scorers_opts o = { command, filter, NULL, workers, limit, 0 };
         struct scene s = { 0 };
-        struct vl_pool_stats st;
+        struct vl_scorers_stats st;
         struct vl_err e;
 
         if (run(&s, &o, &st, &e))
@@ -150,13 +150,13 @@ static void filters_go_wrong(void **state)
 
 static void memory_is_limited(void **state)
 {
-    struct vl_pool_opts o = {
+    struct vl_scorers_opts o = {
         NULL, "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
         NULL, 1,
         20,   100 << 20
     };
     struct scene s = { 0 };
-    struct vl_pool_stats st;
+    struct vl_scorers_stats st;
     struct vl_err e;
 
     (void)state;
@@ -170,9 +170,9 @@ static void memory_is_limited(void **state)
 
 static void long_lines_pass(void **state)
 {
-    struct vl_pool_opts o = { SED, NULL, NULL, 2, 20, 0 };
+    struct vl_scorers_opts o = { SED, NULL, NULL, 2, 20, 0 };
     struct scene s = { .pad = 300000 };
-    struct vl_pool_stats st;
+    struct vl_scorers_stats st;
     struct vl_err e;
 
     (void)state;
@@ -194,9 +194,9 @@ static void an_endless_answer_is_cut(void **state)
 static void stopping_scores_the_rows_before(void **state)
 {
     for (int workers = 1; workers <= 3; workers++) {
-        struct vl_pool_opts o = { SH("echo oops", PLAIN), NULL, NULL, workers, 5, 0 };
+        struct vl_scorers_opts o = { SH("echo oops", PLAIN), NULL, NULL, workers, 5, 0 };
         struct scene s = { .stop_on_failure = 1 };
-        struct vl_pool_stats st;
+        struct vl_scorers_stats st;
         struct vl_err e;
 
         (void)state;
@@ -211,17 +211,17 @@ static void stopping_scores_the_rows_before(void **state)
 
 static void what_cannot_run_is_said(void **state)
 {
-    struct vl_pool_opts o = { "/no/such/program --x", NULL, NULL, 2, 5, 0 };
+    struct vl_scorers_opts o = { "/no/such/program --x", NULL, NULL, 2, 5, 0 };
     struct scene s = { 0 };
-    struct vl_pool_stats st;
+    struct vl_scorers_stats st;
     struct vl_err e;
 
     (void)state;
     assert_int_equal(run(&s, &o, &st, &e), VL_E_NOINPUT);
     assert_non_null(strstr(e.msg, "/no/such/program --x"));
-    o = (struct vl_pool_opts){ NULL, ".x |", NULL, 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x |", NULL, 2, 5, 0 };
     assert_int_equal(run(&s, &o, &st, &e), VL_E_USAGE);
-    o = (struct vl_pool_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 2, 5, 0 };
     assert_int_equal(run(&s, &o, &st, &e), 0);
     assert_true(s.got[3].score == 7);
     clear(&s);
@@ -233,9 +233,9 @@ static void scorers_children_are_ended(void **state)
     char path[] = "/tmp/verl-pool-XXXXXX", command[400];
     int fd = mkstemp(path), left = 0, pid;
     struct scene s = { 0 };
-    struct vl_pool_stats st;
+    struct vl_scorers_stats st;
     struct vl_err e;
-    struct vl_pool_opts o = { command, NULL, NULL, 1, 5, 0 };
+    struct vl_scorers_opts o = { command, NULL, NULL, 1, 5, 0 };
     FILE *f;
 
     (void)state;

@@ -1,4 +1,4 @@
-/* pool.c - the loop that feeds scorer processes. See pool.h.
+/* scorers.c - the loop that feeds scorer processes. See scorers.h.
  *
  * A row is sent to a worker only when the one before was answered, unless the worker repeats the
  * row's id in its answers: then up to WINDOW rows are on their way, and no line can be taken for
@@ -43,9 +43,9 @@ struct worker {
 };
 
 struct pool {
-    const struct vl_pool_opts *o;
-    const struct vl_pool_io *io;
-    struct vl_pool_stats *stats;
+    const struct vl_scorers_opts *o;
+    const struct vl_scorers_io *io;
+    struct vl_scorers_stats *stats;
     struct vl_err *e;
     int64_t rows, next; /* next row never sent */
     int64_t limit;      /* rows from here on are not started: one before failed for good */
@@ -405,15 +405,15 @@ static void pass(struct pool *p)
     free(fd);
 }
 
-int vl_pool_run(const struct vl_pool_opts *o, int64_t rows, const struct vl_pool_io *io,
-                struct vl_pool_stats *stats, struct vl_err *e)
+int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct vl_scorers_io *io,
+                   struct vl_scorers_stats *stats, struct vl_err *e)
 {
     struct pool p = { .o = o, .io = io, .stats = stats, .e = e, .rows = rows, .limit = rows };
     struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
     struct vl_brood brood;
     struct vl_jq *q;
 
-    *stats = (struct vl_pool_stats){ 0 };
+    *stats = (struct vl_scorers_stats){ 0 };
     if (o->filter) {
         if (vl_jq_open(&q, o->filter, o->args, e))
             return e->code;
