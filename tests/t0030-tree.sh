@@ -43,6 +43,9 @@ ok "yaml.h is seen by yaml.c and version.c alone" '
     grep -l "^#[ ]*include <yaml\.h>" -r cmd libverl formats kernels |
         grep -vE "^libverl/base/(yaml|version)\.c$" >"$T/yaml" || :
     cat "$T/yaml"; [ ! -s "$T/yaml" ]'
+ok "no two files define one name: the archive would give the wrong one" '
+    nm -g --defined-only "$BUILD/libverl.a" | awk "NF == 3 { print \$3 }" | sort | uniq -d >"$T/twice"
+    cat "$T/twice"; [ ! -s "$T/twice" ]'
 ok "only cmd, vl_oom and forked children end the process" '
     grep -nE "^[^*/]*[^_a-z]exit\(" libverl/*/*.c formats/*.c | grep -v "^libverl/base/mem\.c" >"$T/exit" || :
     cat "$T/exit"; [ ! -s "$T/exit" ]'

@@ -19,8 +19,8 @@ struct vl_comm_ops {
     int (*max_i64)(struct vl_comm *c, int64_t *x, size_t n, struct vl_err *e);
 };
 
-/* comm_mpi.c, the one symbol of libverl_mpi.so: expected = ranks the launcher started. Sets rank, size, local_*, hosts, threads and
- * (when size > 1) impl; VL_E_UNAVAIL when MPI disagrees with the launcher. */
+/* comm_mpi.c, the one symbol of libverl_mpi.so: expected = ranks the launcher started. Sets rank,
+ * size, local_*, hosts, threads and impl; VL_E_UNAVAIL when MPI disagrees with the launcher. */
 int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e);
 
 /* cpus.c: cpus this process may use (affinity mask), and the cgroup's limit for the host (INT_MAX
