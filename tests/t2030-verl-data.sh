@@ -69,7 +69,8 @@ ok "--no-shuffle: file order; --batch K: that batch, the step only recorded" '
 ok "the seed decides the order, data.seed before --seed" '
     a=$(step 1 --seed 1); b=$(step 1 --seed 2)
     [ "$a" != "$b" ]
-    [ "$(step 1 --seed 1 data.seed=2)" = "$b" ]'
+    [ "$(step 1 --seed 1 data.seed=2)" = "$b" ]
+    [ "$(meta s.dp .seed)" = 1 ]'
 ok "several files are one; - is standard input" '
     head -n 4 ten.jsonl >x.jsonl; tail -n 6 ten.jsonl >y.jsonl
     verl-data -q x.jsonl - -m "$bytes" -o xy.dp <y.jsonl

@@ -148,7 +148,7 @@ static void find_candidates(struct data *d)
     d->row = vl_alloc((size_t)d->nrow * sizeof *d->row);
     if (d->nrow < n && shuffle) {
         perm = vl_alloc((size_t)n * sizeof *perm);
-        vl_shuffle(perm, n, (uint64_t)d->m.seed, SAMPLE_EPOCH);
+        vl_shuffle(perm, n, (uint64_t)d->m.order_seed, SAMPLE_EPOCH);
     }
     for (int64_t i = 0; i < d->nrow; i++)
         d->row[i].index = perm ? perm[i] : i;
@@ -216,7 +216,7 @@ static void take(struct data *d, int64_t at, int64_t n, int shuffle)
     int64_t *perm = vl_alloc((size_t)(d->nrow ? d->nrow : 1) * sizeof *perm);
 
     if (shuffle)
-        vl_shuffle(perm, d->nrow, (uint64_t)d->m.seed, (uint32_t)d->m.epoch);
+        vl_shuffle(perm, d->nrow, (uint64_t)d->m.order_seed, (uint32_t)d->m.epoch);
     d->npick = n;
     d->pick = vl_alloc((size_t)n * sizeof *d->pick);
     for (int64_t i = 0; i < n; i++)
@@ -338,7 +338,8 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
     if (!d->lines.n)
         return vl_fail(e, VL_E_DATA, "%s: no rows", d->lines.path[0]);
     d->x->log.bytes_in += (int64_t)d->lines.bytes;
-    d->m.seed = o->data_seed != VL_NULL_I64 ? o->data_seed : d->x->common->seed;
+    d->m.seed = d->x->common->seed;
+    d->m.order_seed = o->data_seed != VL_NULL_I64 ? o->data_seed : d->m.seed;
     d->work.x = d->x, d->work.o = o, d->work.lines = &d->lines;
     if ((!o->skip_bad && check_lines(d, e)) || vl_row_work_open(&d->work, model, e))
         return e->code;

@@ -69,7 +69,8 @@ void vl_row_free(struct vl_row *r);
 /* ---- data_columns.c ---- */
 
 struct vl_data_meta {
-    int64_t seed, step, epoch, batch;
+    int64_t seed; /* of the run; recorded for the later stages */
+    int64_t order_seed, step, epoch, batch;
     int64_t rows_seen, bad, overlong, truncated, left_over;
 };
 

@@ -1,19 +1,13 @@
-/* jinja_parse.c - tokens to a tree, by jinja2's grammar (its parser.py, same precedence).
+/* jinja_parse.c - expressions: tokens to a tree, by jinja2's grammar (its parser.py, same
+ * precedence). Statements are in jinja_stmt.c.
  *
  * Names of filters and tests are checked here: a template that uses one we lack is refused before
  * it renders anything. */
-#include "libverl/text/jinja_impl.h"
+#include "libverl/text/jinja_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct parser {
-    struct vl_jin *in;
-    struct vl_jtok *tok;
-    int nest, loops; /* open loops: break and continue need one */
-    int macros;      /* open macros */
-};
 
 /* ---- small tools ---- */
 
@@ -34,7 +28,7 @@ const char *vl_jinja_intern(struct vl_jinja *t, const char *s, size_t n)
     return copy;
 }
 
-static struct vl_jnode *node(struct parser *p, enum vl_jkind kind)
+struct vl_jnode *vl_jp_node(struct vl_jparser *p, enum vl_jkind kind)
 {
     struct vl_jnode *n = vl_jalloc(p->in, sizeof *n);
 
@@ -44,14 +38,14 @@ static struct vl_jnode *node(struct parser *p, enum vl_jkind kind)
 }
 
 /* Records a syntax error; the node returned is harmless. */
-static struct vl_jnode *fail(struct parser *p, const char *what)
+struct vl_jnode *vl_jp_fail(struct vl_jparser *p, const char *what)
 {
     p->in->line = p->tok->line;
     vl_jfail(p->in, "%s", what);
-    return node(p, VL_JN_CONST);
+    return vl_jp_node(p, VL_JN_CONST);
 }
 
-static const char *shown(struct parser *p)
+static const char *shown(struct vl_jparser *p)
 {
     static const char *const name[] = { "the end of the template", "text", "{{", "}}", "{%", "%}" };
     struct vl_jtok *t = p->tok;
@@ -64,14 +58,14 @@ static const char *shown(struct parser *p)
     return s;
 }
 
-static struct vl_jnode *expected(struct parser *p, const char *what)
+struct vl_jnode *vl_jp_expected(struct vl_jparser *p, const char *what)
 {
     p->in->line = p->tok->line;
     vl_jfail(p->in, "expected %s, found %s", what, shown(p));
-    return node(p, VL_JN_CONST);
+    return vl_jp_node(p, VL_JN_CONST);
 }
 
-static void push(struct parser *p, struct vl_jnode *n, struct vl_jnode *child)
+void vl_jp_push(struct vl_jparser *p, struct vl_jnode *n, struct vl_jnode *child)
 {
     if ((n->nlist & (n->nlist - 1)) == 0) { /* grows at powers of two */
         struct vl_jnode **more = vl_jalloc(p->in, 2 * (n->nlist + 1) * sizeof *more);
@@ -83,7 +77,8 @@ static void push(struct parser *p, struct vl_jnode *n, struct vl_jnode *child)
     n->list[n->nlist++] = child;
 }
 
-static void push_kw(struct parser *p, struct vl_jnode *n, const char *name, struct vl_jnode *value)
+void vl_jp_push_kw(struct vl_jparser *p, struct vl_jnode *n, const char *name,
+                   struct vl_jnode *value)
 {
     const char **kw = vl_jalloc(p->in, (n->nkw + 1) * sizeof *kw);
     struct vl_jnode **val = vl_jalloc(p->in, (n->nkw + 1) * sizeof *val);
@@ -95,68 +90,58 @@ static void push_kw(struct parser *p, struct vl_jnode *n, const char *name, stru
     n->nkw++;
 }
 
-static int is_op(const struct parser *p, int op)
+int vl_jp_is_op(const struct vl_jparser *p, int op)
 {
     return p->tok->type == VL_JT_OP && p->tok->op == op;
 }
 
-static int is_name(const struct parser *p, const char *name)
+int vl_jp_is_name(const struct vl_jparser *p, const char *name)
 {
     return p->tok->type == VL_JT_NAME && strcmp(p->tok->s, name) == 0;
 }
 
-static int skip_op(struct parser *p, int op)
+int vl_jp_skip_op(struct vl_jparser *p, int op)
 {
-    if (!is_op(p, op))
+    if (!vl_jp_is_op(p, op))
         return 0;
     p->tok++;
     return 1;
 }
 
-static int skip_name(struct parser *p, const char *name)
+int vl_jp_skip_name(struct vl_jparser *p, const char *name)
 {
-    if (!is_name(p, name))
+    if (!vl_jp_is_name(p, name))
         return 0;
     p->tok++;
     return 1;
 }
 
-static void expect_op(struct parser *p, int op, const char *what)
+void vl_jp_expect_op(struct vl_jparser *p, int op, const char *what)
 {
-    if (!skip_op(p, op))
-        expected(p, what);
+    if (!vl_jp_skip_op(p, op))
+        vl_jp_expected(p, what);
 }
 
-static void expect_block_end(struct parser *p)
-{
-    if (p->tok->type != VL_JT_BLOCK_END)
-        expected(p, "%}");
-    else
-        p->tok++;
-}
-
-static const char *expect_name(struct parser *p)
+const char *vl_jp_expect_name(struct vl_jparser *p)
 {
     if (p->tok->type != VL_JT_NAME) {
-        expected(p, "a name");
+        vl_jp_expected(p, "a name");
         return vl_jinja_intern(p->in->t, "", 0);
     }
     return (p->tok++)->s;
 }
 
-static int failed(const struct parser *p)
+int vl_jp_failed(const struct vl_jparser *p)
 {
     return p->in->e->code != 0;
 }
 
 /* ---- expressions ---- */
 
-static struct vl_jnode *expression(struct parser *p);
-static struct vl_jnode *or_expr(struct parser *p);
-static struct vl_jnode *unary(struct parser *p, int with_filter);
-static struct vl_jnode *filters(struct parser *p, struct vl_jnode *n);
+static struct vl_jnode *or_expr(struct vl_jparser *p);
+static struct vl_jnode *unary(struct vl_jparser *p, int with_filter);
 
-static int reserved(const char *name)
+int vl_jp_reserved(const char *name)
 {
     static const char *const word[] = { "and", "else", "for", "if", "in", "is", "not", "or" };
 
@@ -167,39 +152,39 @@ static int reserved(const char *name)
 }
 
 /* Elements up to a closing bracket; returns whether a comma was seen (a tuple). */
-static int elements(struct parser *p, struct vl_jnode *n, int close, const char *what)
+static int elements(struct vl_jparser *p, struct vl_jnode *n, int close, const char *what)
 {
     int comma = 0;
 
-    while (!is_op(p, close) && !failed(p)) {
-        push(p, n, expression(p));
-        if (is_op(p, close))
+    while (!vl_jp_is_op(p, close) && !vl_jp_failed(p)) {
+        vl_jp_push(p, n, vl_jp_expression(p));
+        if (vl_jp_is_op(p, close))
             break;
         comma = 1;
-        expect_op(p, ',', what);
+        vl_jp_expect_op(p, ',', what);
     }
-    expect_op(p, close, what);
+    vl_jp_expect_op(p, close, what);
     return comma;
 }
 
-static struct vl_jnode *dict(struct parser *p)
+static struct vl_jnode *dict(struct vl_jparser *p)
 {
-    struct vl_jnode *n = node(p, VL_JN_DICT);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_DICT);
 
-    while (!is_op(p, '}') && !failed(p)) {
-        push(p, n, expression(p));
-        expect_op(p, ':', "':'");
-        push(p, n, expression(p));
-        if (!is_op(p, '}'))
-            expect_op(p, ',', "',' or '}'");
+    while (!vl_jp_is_op(p, '}') && !vl_jp_failed(p)) {
+        vl_jp_push(p, n, vl_jp_expression(p));
+        vl_jp_expect_op(p, ':', "':'");
+        vl_jp_push(p, n, vl_jp_expression(p));
+        if (!vl_jp_is_op(p, '}'))
+            vl_jp_expect_op(p, ',', "',' or '}'");
     }
-    expect_op(p, '}', "'}'");
+    vl_jp_expect_op(p, '}', "'}'");
     return n;
 }
 
-static struct vl_jnode *name(struct parser *p)
+static struct vl_jnode *name(struct vl_jparser *p)
 {
-    struct vl_jnode *n = node(p, VL_JN_CONST);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_CONST);
     const char *s = (p->tok++)->s;
 
     if (strcmp(s, "true") == 0 || strcmp(s, "True") == 0)
@@ -212,13 +197,13 @@ static struct vl_jnode *name(struct parser *p)
         n->kind = VL_JN_NAME, n->s = s;
     if (p->macros && n->kind == VL_JN_NAME &&
         (strcmp(s, "caller") == 0 || strcmp(s, "varargs") == 0 || strcmp(s, "kwargs") == 0))
-        return fail(p, "caller, varargs and kwargs in a macro are not supported");
+        return vl_jp_fail(p, "caller, varargs and kwargs in a macro are not supported");
     return n;
 }
 
-static struct vl_jnode *literal(struct parser *p)
+static struct vl_jnode *literal(struct vl_jparser *p)
 {
-    struct vl_jnode *n = node(p, VL_JN_CONST);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_CONST);
     struct vl_buf b = { 0 };
     struct vl_jtok *t = p->tok;
     int64_t v = 0;
@@ -238,109 +223,109 @@ static struct vl_jnode *literal(struct parser *p)
     }
     for (size_t i = 0; i < t->n; i++)
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, t->s[i] - '0', &v))
-            return fail(p, "an integer beyond 64 bits is not supported");
+            return vl_jp_fail(p, "an integer beyond 64 bits is not supported");
     n->val = vl_jv_int(v);
     return n;
 }
 
-static struct vl_jnode *primary(struct parser *p)
+static struct vl_jnode *primary(struct vl_jparser *p)
 {
     struct vl_jnode *n;
     int comma;
 
     if (p->tok->type == VL_JT_NAME)
-        return reserved(p->tok->s) ? expected(p, "a value") : name(p);
+        return vl_jp_reserved(p->tok->s) ? vl_jp_expected(p, "a value") : name(p);
     if (p->tok->type >= VL_JT_STRING && p->tok->type <= VL_JT_FLOAT)
         return literal(p);
-    if (skip_op(p, '(')) {
-        n = node(p, VL_JN_TUPLE);
+    if (vl_jp_skip_op(p, '(')) {
+        n = vl_jp_node(p, VL_JN_TUPLE);
         comma = elements(p, n, ')', "',' or ')'");
         return comma || n->nlist == 0 ? n : n->list[0];
     }
-    if (skip_op(p, '[')) {
-        n = node(p, VL_JN_LIST);
+    if (vl_jp_skip_op(p, '[')) {
+        n = vl_jp_node(p, VL_JN_LIST);
         elements(p, n, ']', "',' or ']'");
         return n;
     }
-    if (skip_op(p, '{'))
+    if (vl_jp_skip_op(p, '{'))
         return dict(p);
-    return expected(p, "a value");
+    return vl_jp_expected(p, "a value");
 }
 
 /* The arguments after "(" into n. */
-static void arguments(struct parser *p, struct vl_jnode *n)
+static void arguments(struct vl_jparser *p, struct vl_jnode *n)
 {
-    while (!is_op(p, ')') && !failed(p)) {
-        if (is_op(p, '*') || is_op(p, '*' << 8 | '*')) {
-            fail(p, "arguments given by * or ** are not supported");
+    while (!vl_jp_is_op(p, ')') && !vl_jp_failed(p)) {
+        if (vl_jp_is_op(p, '*') || vl_jp_is_op(p, '*' << 8 | '*')) {
+            vl_jp_fail(p, "arguments given by * or ** are not supported");
         } else if (p->tok->type == VL_JT_NAME && p->tok[1].type == VL_JT_OP &&
                    p->tok[1].op == '=') {
             const char *kw = p->tok->s;
 
             p->tok += 2;
-            push_kw(p, n, kw, expression(p));
+            vl_jp_push_kw(p, n, kw, vl_jp_expression(p));
         } else {
             if (n->nkw)
-                fail(p, "a positional argument after a keyword argument");
-            push(p, n, expression(p));
+                vl_jp_fail(p, "a positional argument after a keyword argument");
+            vl_jp_push(p, n, vl_jp_expression(p));
         }
-        if (!is_op(p, ')'))
-            expect_op(p, ',', "',' or ')'");
+        if (!vl_jp_is_op(p, ')'))
+            vl_jp_expect_op(p, ',', "',' or ')'");
     }
-    expect_op(p, ')', "')'");
+    vl_jp_expect_op(p, ')', "')'");
 }
 
-static struct vl_jnode *subscript(struct parser *p, struct vl_jnode *of)
+static struct vl_jnode *subscript(struct vl_jparser *p, struct vl_jnode *of)
 {
-    struct vl_jnode *n = node(p, VL_JN_ITEM), *first = NULL;
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_ITEM), *first = NULL;
 
     n->a = of;
-    if (!is_op(p, ':'))
-        first = expression(p);
-    if (!is_op(p, ':')) {
-        if (is_op(p, ','))
-            fail(p, "a subscript of several values is not supported");
+    if (!vl_jp_is_op(p, ':'))
+        first = vl_jp_expression(p);
+    if (!vl_jp_is_op(p, ':')) {
+        if (vl_jp_is_op(p, ','))
+            vl_jp_fail(p, "a subscript of several values is not supported");
         n->b = first;
-        expect_op(p, ']', "']'");
+        vl_jp_expect_op(p, ']', "']'");
         return n;
     }
     n->kind = VL_JN_SLICE;
-    push(p, n, first);
+    vl_jp_push(p, n, first);
     for (int i = 0; i < 2; i++) {
         struct vl_jnode *bound = NULL;
 
-        if (skip_op(p, ':') && !is_op(p, ':') && !is_op(p, ']'))
-            bound = expression(p);
-        push(p, n, bound);
+        if (vl_jp_skip_op(p, ':') && !vl_jp_is_op(p, ':') && !vl_jp_is_op(p, ']'))
+            bound = vl_jp_expression(p);
+        vl_jp_push(p, n, bound);
     }
-    expect_op(p, ']', "']'");
+    vl_jp_expect_op(p, ']', "']'");
     return n;
 }
 
-static struct vl_jnode *call(struct parser *p, struct vl_jnode *of)
+static struct vl_jnode *call(struct vl_jparser *p, struct vl_jnode *of)
 {
-    struct vl_jnode *n = node(p, VL_JN_CALL);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_CALL);
 
     n->a = of;
     arguments(p, n);
     return n;
 }
 
-static struct vl_jnode *postfix(struct parser *p, struct vl_jnode *n)
+static struct vl_jnode *postfix(struct vl_jparser *p, struct vl_jnode *n)
 {
-    while (!failed(p)) {
-        if (skip_op(p, '.')) {
+    while (!vl_jp_failed(p)) {
+        if (vl_jp_skip_op(p, '.')) {
             struct vl_jnode *of = n;
 
-            n = node(p, p->tok->type == VL_JT_INT ? VL_JN_ITEM : VL_JN_ATTR);
+            n = vl_jp_node(p, p->tok->type == VL_JT_INT ? VL_JN_ITEM : VL_JN_ATTR);
             n->a = of;
             if (n->kind == VL_JN_ITEM)
                 n->b = literal(p);
             else
-                n->s = expect_name(p);
-        } else if (skip_op(p, '[')) {
+                n->s = vl_jp_expect_name(p);
+        } else if (vl_jp_skip_op(p, '[')) {
             n = subscript(p, n);
-        } else if (skip_op(p, '(')) {
+        } else if (vl_jp_skip_op(p, '(')) {
             n = call(p, n);
         } else {
             break;
@@ -349,59 +334,59 @@ static struct vl_jnode *postfix(struct parser *p, struct vl_jnode *n)
     return n;
 }
 
-static struct vl_jnode *filter(struct parser *p, struct vl_jnode *of)
+struct vl_jnode *vl_jp_filter(struct vl_jparser *p, struct vl_jnode *of)
 {
-    struct vl_jnode *n = node(p, VL_JN_FILTER);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_FILTER);
     char what[160];
 
     n->a = of;
-    n->s = expect_name(p);
-    if (!failed(p) && !vl_jfilter_known(n->s)) {
+    n->s = vl_jp_expect_name(p);
+    if (!vl_jp_failed(p) && !vl_jfilter_known(n->s)) {
         snprintf(what, sizeof what, "the filter \"%.80s\" is not supported", n->s);
-        fail(p, what);
+        vl_jp_fail(p, what);
     }
-    if (skip_op(p, '('))
+    if (vl_jp_skip_op(p, '('))
         arguments(p, n);
     return n;
 }
 
-static struct vl_jnode *test(struct parser *p, struct vl_jnode *of)
+static struct vl_jnode *test(struct vl_jparser *p, struct vl_jnode *of)
 {
-    struct vl_jnode *n = node(p, VL_JN_TEST), *not ;
-    int negated = skip_name(p, "not");
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_TEST), *not ;
+    int negated = vl_jp_skip_name(p, "not");
     char what[160];
 
     n->a = of;
-    n->s = expect_name(p);
-    if (!failed(p) && !vl_jtest_known(n->s)) {
+    n->s = vl_jp_expect_name(p);
+    if (!vl_jp_failed(p) && !vl_jtest_known(n->s)) {
         snprintf(what, sizeof what, "the test \"%.80s\" is not supported", n->s);
-        fail(p, what);
+        vl_jp_fail(p, what);
     }
-    if (skip_op(p, '(')) {
+    if (vl_jp_skip_op(p, '(')) {
         arguments(p, n);
-    } else if ((p->tok->type == VL_JT_NAME && !is_name(p, "else") && !is_name(p, "or") &&
-                !is_name(p, "and")) ||
-               (p->tok->type >= VL_JT_STRING && p->tok->type <= VL_JT_FLOAT) || is_op(p, '[') ||
-               is_op(p, '{')) {
-        if (is_name(p, "is"))
-            return fail(p, "you cannot chain multiple tests with is");
-        push(p, n, postfix(p, primary(p)));
+    } else if ((p->tok->type == VL_JT_NAME && !vl_jp_is_name(p, "else") &&
+                !vl_jp_is_name(p, "or") && !vl_jp_is_name(p, "and")) ||
+               (p->tok->type >= VL_JT_STRING && p->tok->type <= VL_JT_FLOAT) ||
+               vl_jp_is_op(p, '[') || vl_jp_is_op(p, '{')) {
+        if (vl_jp_is_name(p, "is"))
+            return vl_jp_fail(p, "you cannot chain multiple tests with is");
+        vl_jp_push(p, n, postfix(p, primary(p)));
     }
     if (!negated)
         return n;
-    not = node(p, VL_JN_NOT);
+    not = vl_jp_node(p, VL_JN_NOT);
     not ->a = n;
     return not ;
 }
 
-static struct vl_jnode *filters(struct parser *p, struct vl_jnode *n)
+struct vl_jnode *vl_jp_filters(struct vl_jparser *p, struct vl_jnode *n)
 {
-    while (!failed(p)) {
-        if (skip_op(p, '|'))
-            n = filter(p, n);
-        else if (skip_name(p, "is"))
+    while (!vl_jp_failed(p)) {
+        if (vl_jp_skip_op(p, '|'))
+            n = vl_jp_filter(p, n);
+        else if (vl_jp_skip_name(p, "is"))
             n = test(p, n);
-        else if (skip_op(p, '(')) /* also after a filter */
+        else if (vl_jp_skip_op(p, '(')) /* also after a filter */
             n = call(p, n);
         else
             break;
@@ -409,16 +394,16 @@ static struct vl_jnode *filters(struct parser *p, struct vl_jnode *n)
     return n;
 }
 
-static struct vl_jnode *unary(struct parser *p, int with_filter)
+static struct vl_jnode *unary(struct vl_jparser *p, int with_filter)
 {
     struct vl_jnode *n;
 
     if (++p->nest > VL_J_MAX_NEST)
-        fail(p, "expressions are nested too deeply");
-    if (failed(p)) {
-        n = node(p, VL_JN_CONST);
-    } else if (is_op(p, '-') || is_op(p, '+')) {
-        n = node(p, is_op(p, '-') ? VL_JN_NEG : VL_JN_POS);
+        vl_jp_fail(p, "expressions are nested too deeply");
+    if (vl_jp_failed(p)) {
+        n = vl_jp_node(p, VL_JN_CONST);
+    } else if (vl_jp_is_op(p, '-') || vl_jp_is_op(p, '+')) {
+        n = vl_jp_node(p, vl_jp_is_op(p, '-') ? VL_JN_NEG : VL_JN_POS);
         p->tok++;
         n->a = unary(p, 0);
     } else {
@@ -426,64 +411,64 @@ static struct vl_jnode *unary(struct parser *p, int with_filter)
     }
     n = postfix(p, n);
     if (with_filter)
-        n = filters(p, n);
+        n = vl_jp_filters(p, n);
     p->nest--;
     return n;
 }
 
-static struct vl_jnode *binary(struct parser *p, enum vl_jop op, struct vl_jnode *a,
+static struct vl_jnode *binary(struct vl_jparser *p, enum vl_jop op, struct vl_jnode *a,
                                struct vl_jnode *b)
 {
-    struct vl_jnode *n = node(p, VL_JN_BINARY);
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_BINARY);
 
     n->op = op, n->a = a, n->b = b;
     return n;
 }
 
-static struct vl_jnode *power(struct parser *p)
+static struct vl_jnode *power(struct vl_jparser *p)
 {
     struct vl_jnode *n = unary(p, 1);
 
-    while (skip_op(p, '*' << 8 | '*'))
+    while (vl_jp_skip_op(p, '*' << 8 | '*'))
         n = binary(p, VL_JO_POW, n, unary(p, 1));
     return n;
 }
 
-static struct vl_jnode *product(struct parser *p)
+static struct vl_jnode *product(struct vl_jparser *p)
 {
     struct vl_jnode *n = power(p);
 
     for (;;) {
-        if (skip_op(p, '*'))
+        if (vl_jp_skip_op(p, '*'))
             n = binary(p, VL_JO_MUL, n, power(p));
-        else if (skip_op(p, '/'))
+        else if (vl_jp_skip_op(p, '/'))
             n = binary(p, VL_JO_DIV, n, power(p));
-        else if (skip_op(p, '/' << 8 | '/'))
+        else if (vl_jp_skip_op(p, '/' << 8 | '/'))
             n = binary(p, VL_JO_FLOORDIV, n, power(p));
-        else if (skip_op(p, '%'))
+        else if (vl_jp_skip_op(p, '%'))
             n = binary(p, VL_JO_MOD, n, power(p));
         else
             return n;
     }
 }
 
-static struct vl_jnode *concat(struct parser *p)
+static struct vl_jnode *concat(struct vl_jparser *p)
 {
     struct vl_jnode *n = product(p);
 
-    while (skip_op(p, '~'))
+    while (vl_jp_skip_op(p, '~'))
         n = binary(p, VL_JO_CONCAT, n, product(p));
     return n;
 }
 
-static struct vl_jnode *sum(struct parser *p)
+static struct vl_jnode *sum(struct vl_jparser *p)
 {
     struct vl_jnode *n = concat(p);
 
     for (;;) {
-        if (skip_op(p, '+'))
+        if (vl_jp_skip_op(p, '+'))
             n = binary(p, VL_JO_ADD, n, concat(p));
-        else if (skip_op(p, '-'))
+        else if (vl_jp_skip_op(p, '-'))
             n = binary(p, VL_JO_SUB, n, concat(p));
         else
             return n;
@@ -491,7 +476,7 @@ static struct vl_jnode *sum(struct parser *p)
 }
 
 /* The comparison operator here, skipped; 0 if none. */
-static int compare_op(struct parser *p, enum vl_jop *op)
+static int compare_op(struct vl_jparser *p, enum vl_jop *op)
 {
     static const struct {
         int tok;
@@ -506,15 +491,15 @@ static int compare_op(struct parser *p, enum vl_jop *op)
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (skip_op(p, known[i].tok)) {
+        if (vl_jp_skip_op(p, known[i].tok)) {
             *op = known[i].op;
             return 1;
         }
-    if (skip_name(p, "in")) {
+    if (vl_jp_skip_name(p, "in")) {
         *op = VL_JO_IN;
         return 1;
     }
-    if (is_name(p, "not") && p->tok[1].type == VL_JT_NAME && strcmp(p->tok[1].s, "in") == 0) {
+    if (vl_jp_is_name(p, "not") && p->tok[1].type == VL_JT_NAME && strcmp(p->tok[1].s, "in") == 0) {
         p->tok += 2;
         *op = VL_JO_NOT_IN;
         return 1;
@@ -522,16 +507,16 @@ static int compare_op(struct parser *p, enum vl_jop *op)
     return 0;
 }
 
-static struct vl_jnode *compare(struct parser *p)
+static struct vl_jnode *compare(struct vl_jparser *p)
 {
     struct vl_jnode *first = sum(p), *n = NULL;
     enum vl_jop op;
 
-    while (!failed(p) && compare_op(p, &op)) {
+    while (!vl_jp_failed(p) && compare_op(p, &op)) {
         enum vl_jop *ops;
 
         if (!n) {
-            n = node(p, VL_JN_COMPARE);
+            n = vl_jp_node(p, VL_JN_COMPARE);
             n->a = first;
         }
         ops = vl_jalloc(p->in, (n->nlist + 1) * sizeof *ops);
@@ -539,32 +524,32 @@ static struct vl_jnode *compare(struct parser *p)
             ops[i] = n->ops[i];
         ops[n->nlist] = op;
         n->ops = ops;
-        push(p, n, sum(p));
+        vl_jp_push(p, n, sum(p));
     }
     return n ? n : first;
 }
 
-static struct vl_jnode *not_expr(struct parser *p)
+static struct vl_jnode *not_expr(struct vl_jparser *p)
 {
     struct vl_jnode *n;
 
-    if (!is_name(p, "not"))
+    if (!vl_jp_is_name(p, "not"))
         return compare(p);
-    n = node(p, VL_JN_NOT);
+    n = vl_jp_node(p, VL_JN_NOT);
     p->tok++;
     if (++p->nest > VL_J_MAX_NEST)
-        return fail(p, "expressions are nested too deeply");
+        return vl_jp_fail(p, "expressions are nested too deeply");
     n->a = not_expr(p);
     p->nest--;
     return n;
 }
 
-static struct vl_jnode *and_expr(struct parser *p)
+static struct vl_jnode *and_expr(struct vl_jparser *p)
 {
     struct vl_jnode *n = not_expr(p);
 
-    while (skip_name(p, "and")) {
-        struct vl_jnode *both = node(p, VL_JN_AND);
+    while (vl_jp_skip_name(p, "and")) {
+        struct vl_jnode *both = vl_jp_node(p, VL_JN_AND);
 
         both->a = n;
         both->b = not_expr(p);
@@ -573,12 +558,12 @@ static struct vl_jnode *and_expr(struct parser *p)
     return n;
 }
 
-static struct vl_jnode *or_expr(struct parser *p)
+static struct vl_jnode *or_expr(struct vl_jparser *p)
 {
     struct vl_jnode *n = and_expr(p);
 
-    while (skip_name(p, "or")) {
-        struct vl_jnode *either = node(p, VL_JN_OR);
+    while (vl_jp_skip_name(p, "or")) {
+        struct vl_jnode *either = vl_jp_node(p, VL_JN_OR);
 
         either->a = n;
         either->b = and_expr(p);
@@ -587,19 +572,19 @@ static struct vl_jnode *or_expr(struct parser *p)
     return n;
 }
 
-static struct vl_jnode *expression(struct parser *p)
+struct vl_jnode *vl_jp_expression(struct vl_jparser *p)
 {
     struct vl_jnode *n;
 
     if (++p->nest > VL_J_MAX_NEST)
-        return fail(p, "expressions are nested too deeply");
+        return vl_jp_fail(p, "expressions are nested too deeply");
     n = or_expr(p);
-    while (!failed(p) && skip_name(p, "if")) {
-        struct vl_jnode *cond = node(p, VL_JN_IF_EXPR);
+    while (!vl_jp_failed(p) && vl_jp_skip_name(p, "if")) {
+        struct vl_jnode *cond = vl_jp_node(p, VL_JN_IF_EXPR);
 
         cond->a = n;
         cond->b = or_expr(p);
-        cond->c = skip_name(p, "else") ? expression(p) : NULL;
+        cond->c = vl_jp_skip_name(p, "else") ? vl_jp_expression(p) : NULL;
         n = cond;
     }
     p->nest--;
@@ -607,313 +592,19 @@ static struct vl_jnode *expression(struct parser *p)
 }
 
 /* An expression, or several with commas: a tuple. ternary: "if" belongs to it. */
-static struct vl_jnode *tuple(struct parser *p, int ternary)
+struct vl_jnode *vl_jp_tuple(struct vl_jparser *p, int ternary)
 {
-    struct vl_jnode *first = ternary ? expression(p) : or_expr(p), *n;
+    struct vl_jnode *first = ternary ? vl_jp_expression(p) : or_expr(p), *n;
 
-    if (!is_op(p, ','))
+    if (!vl_jp_is_op(p, ','))
         return first;
-    n = node(p, VL_JN_TUPLE);
-    push(p, n, first);
-    while (!failed(p) && skip_op(p, ',')) {
-        if (p->tok->type == VL_JT_VAR_END || p->tok->type == VL_JT_BLOCK_END || is_op(p, '=') ||
-            is_name(p, "in"))
+    n = vl_jp_node(p, VL_JN_TUPLE);
+    vl_jp_push(p, n, first);
+    while (!vl_jp_failed(p) && vl_jp_skip_op(p, ',')) {
+        if (p->tok->type == VL_JT_VAR_END || p->tok->type == VL_JT_BLOCK_END ||
+            vl_jp_is_op(p, '=') || vl_jp_is_name(p, "in"))
             break;
-        push(p, n, ternary ? expression(p) : or_expr(p));
+        vl_jp_push(p, n, ternary ? vl_jp_expression(p) : or_expr(p));
     }
     return n;
-}
-
-/* ---- statements ---- */
-
-static struct vl_jnode *body(struct parser *p, const char *const *ends);
-
-/* A name, or names with commas; for set also ns.attr. */
-static struct vl_jnode *target(struct parser *p, int attr)
-{
-    struct vl_jnode *n = NULL, *one;
-    int bracket = skip_op(p, '(');
-
-    do {
-        if (n && (p->tok->type != VL_JT_NAME || is_name(p, "in")))
-            break;
-        one = node(p, VL_JN_NAME);
-        one->s = expect_name(p);
-        if (!failed(p) && reserved(one->s))
-            return fail(p, "a reserved word cannot be assigned to");
-        if (attr && !n && is_op(p, '.')) {
-            struct vl_jnode *of = one;
-
-            p->tok++;
-            one = node(p, VL_JN_ATTR);
-            one->a = of;
-            one->s = expect_name(p);
-            return one;
-        }
-        if (!n && !is_op(p, ','))
-            break;
-        if (!n)
-            n = node(p, VL_JN_TUPLE);
-        push(p, n, one);
-    } while (!failed(p) && skip_op(p, ','));
-    if (bracket)
-        expect_op(p, ')', "')'");
-    return n ? n : one;
-}
-
-static struct vl_jnode *for_stmt(struct parser *p)
-{
-    static const char *const inner[] = { "else", "endfor", NULL }, *const end[] = { "endfor",
-                                                                                    NULL };
-    struct vl_jnode *n = node(p, VL_JN_FOR);
-
-    n->a = target(p, 0);
-    if (!skip_name(p, "in"))
-        return expected(p, "in");
-    n->b = tuple(p, 0);
-    if (skip_name(p, "if"))
-        n->c = expression(p);
-    if (is_name(p, "recursive"))
-        return fail(p, "a recursive loop is not supported");
-    expect_block_end(p);
-    p->loops++;
-    push(p, n, body(p, inner));
-    p->loops--;
-    push(p, n, NULL);
-    if (!failed(p) && strcmp((p->tok++)->s, "else") == 0) {
-        expect_block_end(p);
-        n->list[1] = body(p, end);
-        p->tok += !failed(p);
-    }
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *if_stmt(struct parser *p)
-{
-    static const char *const inner[] = { "elif", "else", "endif", NULL }, *const end[] = { "endif",
-                                                                                           NULL };
-    struct vl_jnode *first = node(p, VL_JN_IF), *n = first;
-
-    for (;;) {
-        const char *word;
-
-        n->a = tuple(p, 0);
-        expect_block_end(p);
-        push(p, n, body(p, inner));
-        push(p, n, NULL);
-        if (failed(p))
-            return first;
-        word = (p->tok++)->s;
-        if (strcmp(word, "elif") != 0) {
-            if (strcmp(word, "else") == 0) {
-                expect_block_end(p);
-                n->list[1] = body(p, end);
-                p->tok += !failed(p);
-            }
-            break;
-        }
-        n->list[1] = node(p, VL_JN_IF);
-        n = n->list[1];
-    }
-    expect_block_end(p);
-    return first;
-}
-
-static struct vl_jnode *set_stmt(struct parser *p)
-{
-    static const char *const end[] = { "endset", NULL };
-    struct vl_jnode *n = node(p, VL_JN_SET);
-
-    n->a = target(p, 1);
-    if (skip_op(p, '=')) {
-        n->b = tuple(p, 1);
-        expect_block_end(p);
-        return n;
-    }
-    n->kind = VL_JN_SET_BLOCK;
-    if (is_op(p, '|'))
-        n->c = filters(p, NULL);
-    expect_block_end(p);
-    n->b = body(p, end);
-    p->tok += !failed(p);
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *macro_stmt(struct parser *p)
-{
-    static const char *const end[] = { "endmacro", NULL };
-    struct vl_jnode *n = node(p, VL_JN_MACRO);
-    int loops = p->loops;
-
-    n->s = expect_name(p);
-    expect_op(p, '(', "'('");
-    while (!failed(p) && !is_op(p, ')')) {
-        struct vl_jnode *param = node(p, VL_JN_NAME);
-
-        param->s = expect_name(p);
-        push(p, n, param);
-        if (skip_op(p, '='))
-            push_kw(p, n, param->s, expression(p));
-        else if (n->nkw)
-            fail(p, "a parameter without default after one with");
-        if (!is_op(p, ')'))
-            expect_op(p, ',', "',' or ')'");
-    }
-    expect_op(p, ')', "')'");
-    expect_block_end(p);
-    p->loops = 0;
-    p->macros++;
-    n->a = body(p, end);
-    p->macros--;
-    p->loops = loops;
-    p->tok += !failed(p);
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *filter_stmt(struct parser *p)
-{
-    static const char *const end[] = { "endfilter", NULL };
-    struct vl_jnode *n = node(p, VL_JN_FILTER_BLOCK);
-
-    n->b = filters(p, filter(p, NULL));
-    expect_block_end(p);
-    n->a = body(p, end);
-    p->tok += !failed(p);
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *with_stmt(struct parser *p)
-{
-    static const char *const end[] = { "endwith", NULL };
-    struct vl_jnode *n = node(p, VL_JN_WITH);
-
-    while (!failed(p) && p->tok->type != VL_JT_BLOCK_END) {
-        push(p, n, target(p, 0));
-        expect_op(p, '=', "'='");
-        push(p, n, expression(p));
-        if (p->tok->type != VL_JT_BLOCK_END)
-            expect_op(p, ',', "',' or %}");
-    }
-    expect_block_end(p);
-    n->a = body(p, end);
-    p->tok += !failed(p);
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *generation_stmt(struct parser *p)
-{
-    static const char *const end[] = { "endgeneration", NULL };
-    struct vl_jnode *n = node(p, VL_JN_SCOPE);
-
-    expect_block_end(p);
-    n->a = body(p, end);
-    p->tok += !failed(p);
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *jump_stmt(struct parser *p, enum vl_jkind kind)
-{
-    struct vl_jnode *n = node(p, kind);
-
-    if (!p->loops)
-        return fail(p, kind == VL_JN_BREAK ? "break outside a loop" : "continue outside a loop");
-    expect_block_end(p);
-    return n;
-}
-
-static struct vl_jnode *statement(struct parser *p)
-{
-    static const struct {
-        const char *name;
-        struct vl_jnode *(*parse)(struct parser *);
-    } known[] = {
-        { "for", for_stmt },
-        { "if", if_stmt },
-        { "set", set_stmt },
-        { "macro", macro_stmt },
-        { "filter", filter_stmt },
-        { "with", with_stmt },
-        { "generation", generation_stmt },
-    };
-    const char *word = expect_name(p);
-    char what[160];
-
-    if (failed(p))
-        return node(p, VL_JN_CONST);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i].name, word) == 0)
-            return known[i].parse(p);
-    if (strcmp(word, "break") == 0)
-        return jump_stmt(p, VL_JN_BREAK);
-    if (strcmp(word, "continue") == 0)
-        return jump_stmt(p, VL_JN_CONTINUE);
-    snprintf(what, sizeof what, "the statement {%% %.80s %%} is not supported here", word);
-    return fail(p, what);
-}
-
-static int at_end(const struct parser *p, const char *const *ends)
-{
-    if (p->tok[1].type != VL_JT_NAME)
-        return 0;
-    for (; ends && *ends; ends++)
-        if (strcmp(p->tok[1].s, *ends) == 0)
-            return 1;
-    return 0;
-}
-
-/* Statements up to a block tag whose word is in ends; p->tok is then that word. NULL: to the end. */
-static struct vl_jnode *body(struct parser *p, const char *const *ends)
-{
-    struct vl_jnode *n = node(p, VL_JN_BLOCK), *one;
-
-    if (++p->nest > VL_J_MAX_NEST)
-        fail(p, "statements are nested too deeply");
-    while (!failed(p)) {
-        struct vl_jtok *t = p->tok;
-
-        if (t->type == VL_JT_EOF) {
-            if (ends)
-                expected(p, ends[0]);
-            break;
-        }
-        if (t->type == VL_JT_TEXT) {
-            one = node(p, VL_JN_TEXT);
-            one->val = vl_jv_ref(t->s, t->n);
-            p->tok++;
-        } else if (t->type == VL_JT_VAR_BEGIN) {
-            one = node(p, VL_JN_PRINT);
-            p->tok++;
-            one->a = tuple(p, 1);
-            if (p->tok->type != VL_JT_VAR_END)
-                expected(p, "}}");
-            else
-                p->tok++;
-        } else {
-            if (at_end(p, ends)) {
-                p->tok++;
-                break;
-            }
-            p->tok++;
-            one = statement(p);
-        }
-        push(p, n, one);
-    }
-    p->nest--;
-    return n;
-}
-
-int vl_jinja_parse(struct vl_jin *in)
-{
-    struct parser p = { .in = in };
-
-    if (vl_jinja_lex(in, &p.tok))
-        return in->e->code;
-    in->t->body = body(&p, NULL);
-    return in->e->code;
 }

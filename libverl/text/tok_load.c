@@ -2,7 +2,7 @@
  *
  * Whatever is not understood is refused by name: a component left out gives other ids than the
  * model was trained on, and nothing later would notice. */
-#include "libverl/text/tok_impl.h"
+#include "libverl/text/tok_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +17,12 @@
 #define MAX_FILE ((size_t)1 << 30)
 #define MAX_STEP 64
 
-struct load {
-    struct vl_tok *t;
-    struct vl_json j;
-    const char *path;
-    struct vl_err *e;
-    struct vl_buf key; /* scratch */
-};
-
-static int bad(struct load *l, const char *what, const char *name)
+int vl_load_bad(struct vl_load *l, const char *what, const char *name)
 {
     return vl_fail(l->e, VL_E_DATA, "%s: %s%s%s", l->path, what, name ? " " : "", name ? name : "");
 }
 
-static int get_bool(struct load *l, int64_t obj, const char *key, int otherwise)
+int vl_load_bool(struct vl_load *l, int64_t obj, const char *key, int otherwise)
 {
     int v = otherwise;
 
@@ -38,7 +30,7 @@ static int get_bool(struct load *l, int64_t obj, const char *key, int otherwise)
     return v;
 }
 
-static char *get_str(struct load *l, int64_t obj, const char *key, size_t *n)
+char *vl_load_str(struct vl_load *l, int64_t obj, const char *key, size_t *n)
 {
     struct vl_buf b = { 0 };
 
@@ -50,13 +42,13 @@ static char *get_str(struct load *l, int64_t obj, const char *key, size_t *n)
     return vl_buf_detach(&b);
 }
 
-static int is_null(struct load *l, int64_t i)
+int vl_load_null(struct vl_load *l, int64_t i)
 {
     return i < 0 || l->j.node[i].type == VL_JSON_NULL;
 }
 
 /* Type of a component, for comparisons and messages; borrowed until the next call. */
-static const char *type_of(struct load *l, int64_t obj)
+const char *vl_load_type(struct vl_load *l, int64_t obj)
 {
     vl_buf_reset(&l->key);
     if (!vl_json_str(&l->j, vl_json_get(&l->j, obj, "type"), &l->key))
@@ -65,35 +57,35 @@ static const char *type_of(struct load *l, int64_t obj)
 }
 
 /* {"String": s} or {"Regex": r}. */
-static int pattern(struct load *l, int64_t obj, struct vl_pattern *p)
+static int pattern(struct vl_load *l, int64_t obj, struct vl_pattern *p)
 {
     int64_t pat = vl_json_get(&l->j, obj, "pattern");
 
-    p->str = get_str(l, pat, "String", &p->n);
+    p->str = vl_load_str(l, pat, "String", &p->n);
     if (p->str)
         return 0;
-    p->str = get_str(l, pat, "Regex", &p->n);
+    p->str = vl_load_str(l, pat, "Regex", &p->n);
     if (!p->str)
-        return bad(l, "a pattern that is neither String nor Regex", NULL);
+        return vl_load_bad(l, "a pattern that is neither String nor Regex", NULL);
     if (vl_regex_new(&p->re, p->str, p->n, l->e))
         return vl_err_prefix(l->e, "%s", l->path);
     return 0;
 }
 
 /* Calls `one` for the component, or for each one inside if it is a Sequence. */
-static int each(struct load *l, int64_t obj, const char *list, int depth,
-                int (*one)(struct load *, int64_t))
+static int each(struct vl_load *l, int64_t obj, const char *list, int depth,
+                int (*one)(struct vl_load *, int64_t))
 {
     int64_t arr;
     uint32_t k, c;
 
-    if (is_null(l, obj))
+    if (vl_load_null(l, obj))
         return 0;
-    if (strcmp(type_of(l, obj), "Sequence") != 0)
+    if (strcmp(vl_load_type(l, obj), "Sequence") != 0)
         return one(l, obj);
     arr = vl_json_get(&l->j, obj, list);
     if (!vl_json_is(&l->j, arr, VL_JSON_ARRAY) || depth > 8)
-        return bad(l, "a Sequence without a list of", list);
+        return vl_load_bad(l, "a Sequence without a list of", list);
     for (k = 0, c = (uint32_t)arr + 1; k < l->j.node[arr].count; k++, c = l->j.node[c].next)
         if (each(l, c, list, depth + 1, one))
             return l->e->code;
@@ -102,7 +94,7 @@ static int each(struct load *l, int64_t obj, const char *list, int depth,
 
 /* ---- normalizers ---- */
 
-static int one_norm(struct load *l, int64_t obj)
+static int one_norm(struct vl_load *l, int64_t obj)
 {
     static const struct {
         const char *name;
@@ -119,35 +111,35 @@ static int one_norm(struct load *l, int64_t obj)
         { "StripAccents", VL_NORM_STRIP_ACCENTS },
         { "ByteLevel", VL_NORM_BYTE_LEVEL },
     };
-    const char *type = type_of(l, obj);
+    const char *type = vl_load_type(l, obj);
     struct vl_norm *s;
     size_t i = 0;
 
     while (i < sizeof known / sizeof *known && strcmp(known[i].name, type) != 0)
         i++;
     if (i == sizeof known / sizeof *known)
-        return bad(l, "unsupported normalizer", type);
+        return vl_load_bad(l, "unsupported normalizer", type);
     if (l->t->nnorm == MAX_STEP)
-        return bad(l, "more than 64 normalizers", NULL);
+        return vl_load_bad(l, "more than 64 normalizers", NULL);
     s = &l->t->norm[l->t->nnorm++];
     s->type = known[i].type;
     if (s->type == VL_NORM_PREPEND)
-        s->text = get_str(l, obj, "prepend", &s->n);
+        s->text = vl_load_str(l, obj, "prepend", &s->n);
     if (s->type == VL_NORM_REPLACE) {
-        s->text = get_str(l, obj, "content", &s->n);
+        s->text = vl_load_str(l, obj, "content", &s->n);
         if (pattern(l, obj, &s->pat))
             return l->e->code;
     }
     if ((s->type == VL_NORM_PREPEND || s->type == VL_NORM_REPLACE) && !s->text)
-        return bad(l, "no text in normalizer", known[i].name);
-    s->left = get_bool(l, obj, "strip_left", 1);
-    s->right = get_bool(l, obj, "strip_right", 1);
+        return vl_load_bad(l, "no text in normalizer", known[i].name);
+    s->left = vl_load_bool(l, obj, "strip_left", 1);
+    s->right = vl_load_bool(l, obj, "strip_right", 1);
     return 0;
 }
 
 /* ---- pre-tokenizers ---- */
 
-static int behavior(struct load *l, int64_t obj, enum vl_behavior *out)
+static int behavior(struct vl_load *l, int64_t obj, enum vl_behavior *out)
 {
     static const char *const name[] = { "Removed", "Isolated", "Contiguous", "MergedWithPrevious",
                                         "MergedWithNext" };
@@ -160,20 +152,20 @@ static int behavior(struct load *l, int64_t obj, enum vl_behavior *out)
             return 0;
         }
     s = i >= 0 ? vl_json_strdup(&l->j, i) : NULL;
-    bad(l, "unsupported split behavior", s ? s : "(none)");
+    vl_load_bad(l, "unsupported split behavior", s ? s : "(none)");
     free(s);
     return l->e->code;
 }
 
-static int metaspace(struct load *l, int64_t obj, char **text, size_t *n, int *prefix)
+static int metaspace(struct vl_load *l, int64_t obj, char **text, size_t *n, int *prefix)
 {
     int64_t scheme = vl_json_get(&l->j, obj, "prepend_scheme");
 
-    *text = get_str(l, obj, "replacement", n);
+    *text = vl_load_str(l, obj, "replacement", n);
     if (!*text || !*n)
-        return bad(l, "no replacement in Metaspace", NULL);
-    *prefix = get_bool(l, obj, "add_prefix_space", 1);
-    if (is_null(l, scheme))
+        return vl_load_bad(l, "no replacement in Metaspace", NULL);
+    *prefix = vl_load_bool(l, obj, "add_prefix_space", 1);
+    if (vl_load_null(l, scheme))
         return 0;
     if (vl_json_streq(&l->j, scheme, "never"))
         *prefix = 0;
@@ -182,11 +174,11 @@ static int metaspace(struct load *l, int64_t obj, char **text, size_t *n, int *p
     else if (vl_json_streq(&l->j, scheme, "first"))
         *prefix = 2;
     else
-        return bad(l, "unsupported prepend_scheme in Metaspace", NULL);
+        return vl_load_bad(l, "unsupported prepend_scheme in Metaspace", NULL);
     return 0;
 }
 
-static struct vl_pre *new_pre(struct load *l, enum vl_pre_type type)
+static struct vl_pre *new_pre(struct vl_load *l, enum vl_pre_type type)
 {
     struct vl_pre *s = &l->t->pre[l->t->npre++];
 
@@ -195,39 +187,41 @@ static struct vl_pre *new_pre(struct load *l, enum vl_pre_type type)
     return s;
 }
 
-static int regex_pre(struct load *l, struct vl_pre *s, const char *re)
+static int regex_pre(struct vl_load *l, struct vl_pre *s, const char *re)
 {
     if (vl_regex_new(&s->pat.re, re, strlen(re), l->e))
         return vl_err_prefix(l->e, "%s", l->path);
     return 0;
 }
 
-static int one_pre(struct load *l, int64_t obj)
+static int one_pre(struct vl_load *l, int64_t obj)
 {
-    const char *type = type_of(l, obj);
+    const char *type = vl_load_type(l, obj);
     struct vl_pre *s;
     int i;
 
     if (l->t->npre + 2 > MAX_STEP)
-        return bad(l, "more than 62 pre-tokenizers", NULL);
+        return vl_load_bad(l, "more than 62 pre-tokenizers", NULL);
     if (strcmp(type, "ByteLevel") == 0) {
         s = new_pre(l, VL_PRE_BYTE_LEVEL);
-        s->prefix_space = get_bool(l, obj, "add_prefix_space", 1);
-        return get_bool(l, obj, "use_regex", 1) ? regex_pre(l, s, vl_bytelevel_regex) : 0;
+        s->prefix_space = vl_load_bool(l, obj, "add_prefix_space", 1);
+        return vl_load_bool(l, obj, "use_regex", 1) ? regex_pre(l, s, vl_bytelevel_regex) : 0;
     }
     if (strcmp(type, "Split") == 0) {
         s = new_pre(l, VL_PRE_SPLIT);
-        s->invert = get_bool(l, obj, "invert", 0);
+        s->invert = vl_load_bool(l, obj, "invert", 0);
         return behavior(l, obj, &s->behavior) || pattern(l, obj, &s->pat) ? l->e->code : 0;
     }
     if (strcmp(type, "Digits") == 0) {
-        i = get_bool(l, obj, "individual_digits", 0);
+        i = vl_load_bool(l, obj, "individual_digits", 0);
         new_pre(l, VL_PRE_DIGITS)->behavior = i ? VL_SPLIT_ISOLATED : VL_SPLIT_CONTIGUOUS;
         return 0;
     }
     if (strcmp(type, "Punctuation") == 0) {
         s = new_pre(l, VL_PRE_PUNCTUATION);
-        return is_null(l, vl_json_get(&l->j, obj, "behavior")) ? 0 : behavior(l, obj, &s->behavior);
+        return vl_load_null(l, vl_json_get(&l->j, obj, "behavior"))
+                   ? 0
+                   : behavior(l, obj, &s->behavior);
     }
     if (strcmp(type, "WhitespaceSplit") == 0 || strcmp(type, "BertPreTokenizer") == 0) {
         new_pre(l, VL_PRE_WHITESPACE)->behavior = VL_SPLIT_REMOVED;
@@ -243,19 +237,19 @@ static int one_pre(struct load *l, int64_t obj)
     }
     if (strcmp(type, "Metaspace") == 0) {
         s = new_pre(l, VL_PRE_METASPACE);
-        s->split = get_bool(l, obj, "split", 1);
+        s->split = vl_load_bool(l, obj, "split", 1);
         return metaspace(l, obj, &s->text, &s->n, &s->prefix_space);
     }
-    return bad(l, "unsupported pre-tokenizer", type);
+    return vl_load_bad(l, "unsupported pre-tokenizer", type);
 }
 
 /* ---- decoders ---- */
 
-static int one_dec(struct load *l, int64_t obj)
+static int one_dec(struct vl_load *l, int64_t obj)
 {
     static const char *const name[] = { "ByteLevel", "Replace", "ByteFallback",
                                         "Fuse",      "Strip",   "Metaspace" };
-    const char *type = type_of(l, obj);
+    const char *type = vl_load_type(l, obj);
     struct vl_dec *d;
     int64_t v = 0;
     size_t i = 0;
@@ -263,9 +257,9 @@ static int one_dec(struct load *l, int64_t obj)
     while (i < 6 && strcmp(name[i], type) != 0)
         i++;
     if (i == 6)
-        return bad(l, "unsupported decoder", type);
+        return vl_load_bad(l, "unsupported decoder", type);
     if (l->t->ndec == MAX_STEP)
-        return bad(l, "more than 64 decoders", NULL);
+        return vl_load_bad(l, "more than 64 decoders", NULL);
     d = &l->t->dec[l->t->ndec++];
     d->type = (enum vl_dec_type)i;
     if (d->type == VL_DEC_REPLACE && pattern(l, obj, &d->pat))
@@ -273,9 +267,9 @@ static int one_dec(struct load *l, int64_t obj)
     if (d->type == VL_DEC_METASPACE)
         return metaspace(l, obj, &d->text, &d->n, &d->start);
     if (d->type == VL_DEC_REPLACE || d->type == VL_DEC_STRIP) {
-        d->text = get_str(l, obj, "content", &d->n);
+        d->text = vl_load_str(l, obj, "content", &d->n);
         if (!d->text || (d->type == VL_DEC_STRIP && !d->n))
-            return bad(l, "no content in decoder", name[i]);
+            return vl_load_bad(l, "no content in decoder", name[i]);
     }
     if (vl_json_i64(&l->j, vl_json_get(&l->j, obj, "start"), &v))
         d->start = (int)(v < 0 ? 0 : v < 1000 ? v : 1000);
@@ -286,14 +280,14 @@ static int one_dec(struct load *l, int64_t obj)
 
 /* ---- post-processors: for one sequence, some ids before and after ---- */
 
-static int add_special(struct load *l, int64_t map, int64_t piece, struct vl_ids *to)
+static int add_special(struct vl_load *l, int64_t map, int64_t piece, struct vl_ids *to)
 {
     char *name = vl_json_strdup(&l->j, vl_json_get(&l->j, piece, "id"));
     int64_t def = name ? vl_json_get(&l->j, map, name) : -1, ids = vl_json_get(&l->j, def, "ids");
     uint32_t k, c;
 
     if (!vl_json_is(&l->j, ids, VL_JSON_ARRAY)) {
-        bad(l, "TemplateProcessing has no ids for", name ? name : "a special token");
+        vl_load_bad(l, "TemplateProcessing has no ids for", name ? name : "a special token");
         free(name);
         return l->e->code;
     }
@@ -302,7 +296,7 @@ static int add_special(struct load *l, int64_t map, int64_t piece, struct vl_ids
         int64_t id;
 
         if (!vl_json_i64(&l->j, c, &id) || id < 0 || id >= VL_TOK_MAX_ID)
-            return bad(l, "an id in TemplateProcessing that is no id", NULL);
+            return vl_load_bad(l, "an id in TemplateProcessing that is no id", NULL);
         vl_ids_add(to, (int32_t)id);
     }
     return 0;
@@ -319,7 +313,7 @@ static void wrap(struct vl_post *p, struct vl_ids *before, const struct vl_ids *
         vl_ids_add(&p->after, after->id[i]);
 }
 
-static int template_post(struct load *l, int64_t obj)
+static int template_post(struct vl_load *l, int64_t obj)
 {
     int64_t single = vl_json_get(&l->j, obj, "single"),
             map = vl_json_get(&l->j, obj, "special_tokens");
@@ -328,26 +322,26 @@ static int template_post(struct load *l, int64_t obj)
     uint32_t k, c;
 
     if (!vl_json_is(&l->j, single, VL_JSON_ARRAY))
-        return bad(l, "TemplateProcessing whose single is not a list", NULL);
+        return vl_load_bad(l, "TemplateProcessing whose single is not a list", NULL);
     for (k = 0, c = (uint32_t)single + 1; k < l->j.node[single].count; k++, c = l->j.node[c].next) {
         int64_t special = vl_json_get(&l->j, c, "SpecialToken");
 
         if (vl_json_get(&l->j, c, "Sequence") >= 0)
             seen++;
         else if (special < 0)
-            bad(l, "TemplateProcessing with an unknown piece", NULL);
+            vl_load_bad(l, "TemplateProcessing with an unknown piece", NULL);
         else
             (void)!add_special(l, map, special, seen ? &after : &before);
     }
     if (seen != 1)
-        bad(l, "TemplateProcessing whose single does not have the sequence once", NULL);
+        vl_load_bad(l, "TemplateProcessing whose single does not have the sequence once", NULL);
     wrap(&l->t->post, &before, &after);
     vl_ids_free(&after);
     return l->e->code;
 }
 
 /* BertProcessing and RobertaProcessing: [token, id] pairs cls and sep. */
-static int cls_sep_post(struct load *l, int64_t obj)
+static int cls_sep_post(struct vl_load *l, int64_t obj)
 {
     int64_t cls = vl_json_at(&l->j, vl_json_get(&l->j, obj, "cls"), 1),
             sep = vl_json_at(&l->j, vl_json_get(&l->j, obj, "sep"), 1), a, b;
@@ -355,7 +349,7 @@ static int cls_sep_post(struct load *l, int64_t obj)
 
     if (!vl_json_i64(&l->j, cls, &a) || !vl_json_i64(&l->j, sep, &b) || a < 0 || b < 0 ||
         a >= VL_TOK_MAX_ID || b >= VL_TOK_MAX_ID)
-        return bad(l, "a post-processor without cls and sep ids", NULL);
+        return vl_load_bad(l, "a post-processor without cls and sep ids", NULL);
     vl_ids_add(&before, (int32_t)a);
     vl_ids_add(&after, (int32_t)b);
     wrap(&l->t->post, &before, &after);
@@ -363,9 +357,9 @@ static int cls_sep_post(struct load *l, int64_t obj)
     return 0;
 }
 
-static int one_post(struct load *l, int64_t obj)
+static int one_post(struct vl_load *l, int64_t obj)
 {
-    const char *type = type_of(l, obj);
+    const char *type = vl_load_type(l, obj);
 
     if (strcmp(type, "ByteLevel") == 0)
         return 0; /* offsets only */
@@ -373,231 +367,12 @@ static int one_post(struct load *l, int64_t obj)
         return template_post(l, obj);
     if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0)
         return cls_sep_post(l, obj);
-    return bad(l, "unsupported post-processor", type);
-}
-
-/* ---- the model ---- */
-
-/* Text of string node i: the source bytes when nothing is escaped, else resolved into scratch. */
-static const char *text_of(struct load *l, uint32_t i, size_t *n)
-{
-    const struct vl_json_node *d = &l->j.node[i];
-
-    if (!d->escaped) {
-        *n = d->len;
-        return l->j.text + d->at;
-    }
-    vl_buf_reset(&l->key);
-    vl_json_str(&l->j, i, &l->key);
-    *n = l->key.n;
-    return l->key.s;
-}
-
-static int vocab(struct load *l, int64_t obj)
-{
-    const struct vl_json_node *d = l->j.node;
-    struct vl_vocab *v = &l->t->bpe.vocab;
-    int64_t max = -1, id;
-    size_t bytes = 0, n;
-    uint32_t k, c;
-
-    for (k = 0, c = (uint32_t)obj + 1; k < d[obj].count; k++, c = d[c + 1].next) {
-        if (!vl_json_i64(&l->j, c + 1, &id) || id < 0 || id >= VL_TOK_MAX_ID)
-            return vl_fail(l->e, VL_E_DATA,
-                           "%s: byte %zu: a vocabulary id is not an integer from 0 to %d", l->path,
-                           d[c + 1].at, VL_TOK_MAX_ID - 1);
-        max = id > max ? id : max;
-        bytes += d[c].len;
-    }
-    vl_vocab_init(v, max + 1, d[obj].count, bytes);
-    for (k = 0, c = (uint32_t)obj + 1; k < d[obj].count; k++, c = d[c + 1].next) {
-        const char *s = text_of(l, c, &n);
-
-        (void)!vl_json_i64(&l->j, c + 1, &id);
-        vl_vocab_add(v, s, n, (int32_t)id);
-    }
-    return 0;
-}
-
-/* The two sides of a merge, "a b" or ["a", "b"]. Borrowed until the next call. */
-static int merge_sides(struct load *l, uint32_t c, const char **a, size_t *na, const char **b,
-                       size_t *nb)
-{
-    const struct vl_json_node *d = &l->j.node[c];
-    const char *space;
-
-    if (d->type == VL_JSON_STRING) {
-        *a = text_of(l, c, na);
-        space = memchr(*a, ' ', *na);
-        if (!space)
-            return 0;
-        *b = space + 1;
-        *nb = *na - (size_t)(space + 1 - *a);
-        *na = (size_t)(space - *a);
-        return !memchr(*b, ' ', *nb);
-    }
-    if (d->type != VL_JSON_ARRAY || d->count != 2 || d[1].type != VL_JSON_STRING ||
-        d[2].type != VL_JSON_STRING)
-        return 0;
-    vl_buf_reset(&l->key);
-    vl_json_str(&l->j, c + 1, &l->key);
-    *na = l->key.n;
-    vl_json_str(&l->j, c + 2, &l->key);
-    *a = l->key.s;
-    *b = *a + *na;
-    *nb = l->key.n - *na;
-    return 1;
-}
-
-/* The id of a + b without b's continuing prefix. Merges mostly make ids in order, so the one after
- * the last is tried first: no hash of it, no jump through the table. */
-static int32_t merged_id(const struct vl_bpe *m, const char *a, size_t na, const char *b, size_t nb,
-                         int32_t last, struct vl_buf *scratch)
-{
-    const struct vl_vocab *v = &m->vocab;
-    size_t skip = m->prefix ? strlen(m->prefix) : 0;
-    int32_t next = last + 1;
-
-    b += skip < nb ? skip : nb;
-    nb -= skip < nb ? skip : nb;
-    if (next < v->size && v->len[next] == na + nb && memcmp(v->pool + v->off[next], a, na) == 0 &&
-        memcmp(v->pool + v->off[next] + na, b, nb) == 0)
-        return next;
-    vl_buf_reset(scratch);
-    vl_buf_add(scratch, a, na);
-    vl_buf_add(scratch, b, nb);
-    return vl_vocab_get(v, scratch->s, scratch->n);
-}
-
-/* Merges are read in blocks: a table of 500 k entries does not fit a cache, so the lines a block will
- * touch are all asked for before the first is used (a quarter to a third off the time of opening). */
-#define BLOCK 64
-
-struct merge_text {
-    const char *a, *b;
-    size_t na, nb;
-    uint64_t ha, hb;
-    char *copy; /* of a text with escapes; else the spans point into the source */
-    uint32_t node;
-    int32_t left, right, id;
-};
-
-static int read_merge(struct load *l, uint32_t rank, uint32_t c, struct merge_text *m)
-{
-    const struct vl_vocab *v = &l->t->bpe.vocab;
-
-    *m = (struct merge_text){ .node = c };
-    if (!merge_sides(l, c, &m->a, &m->na, &m->b, &m->nb))
-        return vl_fail(l->e, VL_E_DATA,
-                       "%s: merge %u (byte %zu) is not \"a b\" or a pair of strings", l->path, rank,
-                       l->j.node[c].at);
-    if (l->key.s && m->a >= l->key.s && m->a <= l->key.s + l->key.n) {
-        size_t all = (size_t)(m->b + m->nb - m->a), gap = (size_t)(m->b - m->a);
-
-        m->copy = vl_strndup(m->a, all);
-        m->a = m->copy;
-        m->b = m->copy + gap;
-    }
-    m->ha = vl_vocab_hash(v, m->a, m->na);
-    m->hb = vl_vocab_hash(v, m->b, m->nb);
-    return 0;
-}
-
-static int find_merge(struct load *l, uint32_t rank, struct merge_text *m, int32_t last,
-                      struct vl_buf *scratch)
-{
-    struct vl_bpe *b = &l->t->bpe;
-
-    m->left = vl_vocab_get_hashed(&b->vocab, m->a, m->na, m->ha);
-    m->right = vl_vocab_get_hashed(&b->vocab, m->b, m->nb, m->hb);
-    m->id = merged_id(b, m->a, m->na, m->b, m->nb, last, scratch);
-    if (m->left < 0 || m->right < 0 || m->id < 0)
-        return vl_fail(l->e, VL_E_DATA,
-                       "%s: merge %u (byte %zu) makes or uses a token that is not in the "
-                       "vocabulary: \"%.*s\" + \"%.*s\"",
-                       l->path, rank, l->j.node[m->node].at, (int)(m->na < 80 ? m->na : 80), m->a,
-                       (int)(m->nb < 80 ? m->nb : 80), m->b);
-    vl_bpe_want_merge(b, m->left, m->right);
-    return 0;
-}
-
-static int merges(struct load *l, int64_t arr)
-{
-    struct vl_bpe *b = &l->t->bpe;
-    uint32_t count = l->j.node[arr].count, done = 0, c = (uint32_t)arr + 1;
-    struct vl_buf scratch = { 0 };
-    uint64_t slots = 16;
-    int32_t last = -1;
-
-    while (slots < 2 * (uint64_t)count)
-        slots *= 2;
-    b->mask = slots - 1;
-    b->merge = vl_alloc(slots * sizeof *b->merge);
-    memset(b->merge, 0xFF, slots * sizeof *b->merge);
-    while (done < count && !l->e->code) {
-        uint32_t n = count - done < BLOCK ? count - done : BLOCK, have = 0;
-        struct merge_text m[BLOCK];
-
-        for (; have < n && read_merge(l, done + have, c, &m[have]) == 0; have++)
-            c = l->j.node[c].next;
-        for (uint32_t i = 0; i < have && !l->e->code; i++)
-            if (find_merge(l, done + i, &m[i], last, &scratch) == 0)
-                last = m[i].id;
-        for (uint32_t i = 0; i < have; i++) {
-            if (!l->e->code)
-                vl_bpe_add_merge(b, m[i].left, m[i].right, done + i, m[i].id);
-            free(m[i].copy);
-        }
-        done += n;
-    }
-    vl_buf_free(&scratch);
-    return l->e->code;
-}
-
-static int model(struct load *l, int64_t obj)
-{
-    struct vl_bpe *b = &l->t->bpe;
-    int64_t vocab_at = vl_json_get(&l->j, obj, "vocab"),
-            merges_at = vl_json_get(&l->j, obj, "merges"),
-            drop = vl_json_get(&l->j, obj, "dropout");
-    char *unk;
-    size_t n;
-    double p = 0;
-
-    /* old files leave the type out: they are BPE when there are merges */
-    if (vl_json_get(&l->j, obj, "type") >= 0 && strcmp(type_of(l, obj), "BPE") != 0)
-        return bad(l, "unsupported model (BPE is the one that is)", type_of(l, obj));
-    if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT) ||
-        !vl_json_is(&l->j, merges_at, VL_JSON_ARRAY))
-        return bad(l, "the model has no vocab and merges: not a BPE tokenizer", NULL);
-    if (vl_json_f64(&l->j, drop, &p) && p != 0)
-        return bad(l, "a BPE with dropout encodes at random", NULL);
-    b->byte_fallback = get_bool(l, obj, "byte_fallback", 0);
-    b->fuse_unk = get_bool(l, obj, "fuse_unk", 0);
-    b->ignore_merges = get_bool(l, obj, "ignore_merges", 0);
-    b->prefix = get_str(l, obj, "continuing_subword_prefix", &n);
-    b->suffix = get_str(l, obj, "end_of_word_suffix", &n);
-    if (b->prefix && !*b->prefix)
-        free(b->prefix), b->prefix = NULL;
-    if (b->suffix && !*b->suffix)
-        free(b->suffix), b->suffix = NULL;
-    if (vocab(l, vocab_at) || merges(l, merges_at))
-        return l->e->code;
-    unk = get_str(l, obj, "unk_token", &n);
-    b->unk = unk ? vl_vocab_get(&b->vocab, unk, n) : -1;
-    free(unk);
-    for (int i = 0; i < 256; i++) {
-        char name[8];
-
-        n = (size_t)snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
-        b->byte_id[i] = vl_vocab_get(&b->vocab, name, n);
-    }
-    return 0;
+    return vl_load_bad(l, "unsupported post-processor", type);
 }
 
 /* ---- added tokens ---- */
 
-static int added(struct load *l, int64_t arr)
+static int added(struct vl_load *l, int64_t arr)
 {
     struct vl_tok *t = l->t;
     uint32_t count = vl_json_is(&l->j, arr, VL_JSON_ARRAY) ? l->j.node[arr].count : 0, k, c;
@@ -610,7 +385,7 @@ static int added(struct load *l, int64_t arr)
         struct vl_buf norm = { 0 };
         int64_t id = -1;
 
-        a->s = get_str(l, c, "content", &a->n);
+        a->s = vl_load_str(l, c, "content", &a->n);
         if (!a->s || !vl_json_i64(&l->j, vl_json_get(&l->j, c, "id"), &id) || id < 0 ||
             id >= VL_TOK_MAX_ID) {
             vl_fail(l->e, VL_E_DATA, "%s: added token %u has no content or no id below %d", l->path,
@@ -618,11 +393,11 @@ static int added(struct load *l, int64_t arr)
             break;
         }
         a->id = (int32_t)id;
-        a->special = get_bool(l, c, "special", 0);
-        a->normalized = get_bool(l, c, "normalized", !a->special);
-        a->lstrip = get_bool(l, c, "lstrip", 0);
-        a->rstrip = get_bool(l, c, "rstrip", 0);
-        a->single_word = get_bool(l, c, "single_word", 0);
+        a->special = vl_load_bool(l, c, "special", 0);
+        a->normalized = vl_load_bool(l, c, "normalized", !a->special);
+        a->lstrip = vl_load_bool(l, c, "lstrip", 0);
+        a->rstrip = vl_load_bool(l, c, "rstrip", 0);
+        a->single_word = vl_load_bool(l, c, "single_word", 0);
         vl_buf_add(&norm, a->s, a->n);
         if (a->normalized && vl_normalize(t->norm, t->nnorm, &norm, m, l->e))
             vl_err_prefix(l->e, "%s: added token %u", l->path, k);
@@ -644,7 +419,7 @@ static int added(struct load *l, int64_t arr)
 /* ---- tokenizer_config.json ---- */
 
 /* A special token's text: a string, or an object with content. */
-static char *token_text(struct load *l, int64_t obj, const char *key)
+static char *token_text(struct vl_load *l, int64_t obj, const char *key)
 {
     int64_t i = vl_json_get(&l->j, obj, key);
 
@@ -654,7 +429,7 @@ static char *token_text(struct load *l, int64_t obj, const char *key)
 }
 
 /* chat_template: text, or a list of {name, template} of which "default" is meant. */
-static char *config_template(struct load *l)
+static char *config_template(struct vl_load *l)
 {
     int64_t i = vl_json_get(&l->j, 0, "chat_template");
     uint32_t k, c;
@@ -672,7 +447,7 @@ static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
 {
     char *path = vl_asprintf("%s/tokenizer_config.json", dir),
          *jinja = vl_asprintf("%s/chat_template.jinja", dir);
-    struct load l = { .t = t, .path = path, .e = e };
+    struct vl_load l = { .t = t, .path = path, .e = e };
     struct vl_buf b = { 0 };
 
     t->bos = t->eos = t->pad = -1;
@@ -707,7 +482,7 @@ static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
 
 static int load_json(struct vl_tok *t, const char *path, struct vl_err *e)
 {
-    struct load l = { .t = t, .path = path, .e = e };
+    struct vl_load l = { .t = t, .path = path, .e = e };
     struct vl_buf text = { 0 };
     XXH128_hash_t h;
 
@@ -719,16 +494,16 @@ static int load_json(struct vl_tok *t, const char *path, struct vl_err *e)
     t->norm = vl_alloc(MAX_STEP * sizeof *t->norm);
     t->pre = vl_alloc(MAX_STEP * sizeof *t->pre);
     t->dec = vl_alloc(MAX_STEP * sizeof *t->dec);
-    t->has_decoder = !is_null(&l, vl_json_get(&l.j, 0, "decoder"));
+    t->has_decoder = !vl_load_null(&l, vl_json_get(&l.j, 0, "decoder"));
     if (!vl_json_is(&l.j, vl_json_get(&l.j, 0, "model"), VL_JSON_OBJECT)) {
-        bad(&l, "no model: not a tokenizer.json", NULL);
+        vl_load_bad(&l, "no model: not a tokenizer.json", NULL);
         goto out;
     }
     (void)!(each(&l, vl_json_get(&l.j, 0, "normalizer"), "normalizers", 0, one_norm) ||
             each(&l, vl_json_get(&l.j, 0, "pre_tokenizer"), "pretokenizers", 0, one_pre) ||
             each(&l, vl_json_get(&l.j, 0, "post_processor"), "processors", 0, one_post) ||
             each(&l, vl_json_get(&l.j, 0, "decoder"), "decoders", 0, one_dec) ||
-            model(&l, vl_json_get(&l.j, 0, "model")) ||
+            vl_load_model(&l, vl_json_get(&l.j, 0, "model")) ||
             added(&l, vl_json_get(&l.j, 0, "added_tokens")));
 out:
     vl_json_free(&l.j);

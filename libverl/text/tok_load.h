@@ -1,0 +1,27 @@
+/* tok_load.h - reading tokenizer.json: what its components and its model share. */
+#ifndef VL_TOK_LOAD_H
+#define VL_TOK_LOAD_H
+
+#include "formats/json.h"
+#include "libverl/text/tok_impl.h"
+
+struct vl_load {
+    struct vl_tok *t;
+    struct vl_json j;
+    const char *path;
+    struct vl_err *e;
+    struct vl_buf key; /* scratch */
+};
+
+/* "PATH: what name" as VL_E_DATA. */
+int vl_load_bad(struct vl_load *l, const char *what, const char *name);
+int vl_load_bool(struct vl_load *l, int64_t obj, const char *key, int otherwise);
+char *vl_load_str(struct vl_load *l, int64_t obj, const char *key, size_t *n); /* NULL: none */
+int vl_load_null(struct vl_load *l, int64_t i); /* absent counts as null */
+/* Type of a component, for comparisons and messages; borrowed until the next call. */
+const char *vl_load_type(struct vl_load *l, int64_t obj);
+
+/* tok_model.c: vocabulary, merges and options of the member "model". */
+int vl_load_model(struct vl_load *l, int64_t obj) VL_MUST_CHECK;
+
+#endif

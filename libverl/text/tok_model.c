@@ -1,0 +1,223 @@
+/* tok_model.c - the model of tokenizer.json: vocabulary and merges of a BPE. */
+#include "libverl/text/tok_load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Text of string node i: the source bytes when nothing is escaped, else resolved into scratch. */
+static const char *text_of(struct vl_load *l, uint32_t i, size_t *n)
+{
+    const struct vl_json_node *d = &l->j.node[i];
+
+    if (!d->escaped) {
+        *n = d->len;
+        return l->j.text + d->at;
+    }
+    vl_buf_reset(&l->key);
+    vl_json_str(&l->j, i, &l->key);
+    *n = l->key.n;
+    return l->key.s;
+}
+
+static int vocab(struct vl_load *l, int64_t obj)
+{
+    const struct vl_json_node *d = l->j.node;
+    struct vl_vocab *v = &l->t->bpe.vocab;
+    int64_t max = -1, id;
+    size_t bytes = 0, n;
+    uint32_t k, c;
+
+    for (k = 0, c = (uint32_t)obj + 1; k < d[obj].count; k++, c = d[c + 1].next) {
+        if (!vl_json_i64(&l->j, c + 1, &id) || id < 0 || id >= VL_TOK_MAX_ID)
+            return vl_fail(l->e, VL_E_DATA,
+                           "%s: byte %zu: a vocabulary id is not an integer from 0 to %d", l->path,
+                           d[c + 1].at, VL_TOK_MAX_ID - 1);
+        max = id > max ? id : max;
+        bytes += d[c].len;
+    }
+    vl_vocab_init(v, max + 1, d[obj].count, bytes);
+    for (k = 0, c = (uint32_t)obj + 1; k < d[obj].count; k++, c = d[c + 1].next) {
+        const char *s = text_of(l, c, &n);
+
+        (void)!vl_json_i64(&l->j, c + 1, &id);
+        vl_vocab_add(v, s, n, (int32_t)id);
+    }
+    return 0;
+}
+
+/* The two sides of a merge, "a b" or ["a", "b"]. Borrowed until the next call. */
+static int merge_sides(struct vl_load *l, uint32_t c, const char **a, size_t *na, const char **b,
+                       size_t *nb)
+{
+    const struct vl_json_node *d = &l->j.node[c];
+    const char *space;
+
+    if (d->type == VL_JSON_STRING) {
+        *a = text_of(l, c, na);
+        space = memchr(*a, ' ', *na);
+        if (!space)
+            return 0;
+        *b = space + 1;
+        *nb = *na - (size_t)(space + 1 - *a);
+        *na = (size_t)(space - *a);
+        return !memchr(*b, ' ', *nb);
+    }
+    if (d->type != VL_JSON_ARRAY || d->count != 2 || d[1].type != VL_JSON_STRING ||
+        d[2].type != VL_JSON_STRING)
+        return 0;
+    vl_buf_reset(&l->key);
+    vl_json_str(&l->j, c + 1, &l->key);
+    *na = l->key.n;
+    vl_json_str(&l->j, c + 2, &l->key);
+    *a = l->key.s;
+    *b = *a + *na;
+    *nb = l->key.n - *na;
+    return 1;
+}
+
+/* The id of a + b without b's continuing prefix. Merges mostly make ids in order, so the one after
+ * the last is tried first: no hash of it, no jump through the table. */
+static int32_t merged_id(const struct vl_bpe *m, const char *a, size_t na, const char *b, size_t nb,
+                         int32_t last, struct vl_buf *scratch)
+{
+    const struct vl_vocab *v = &m->vocab;
+    size_t skip = m->prefix ? strlen(m->prefix) : 0;
+    int32_t next = last + 1;
+
+    b += skip < nb ? skip : nb;
+    nb -= skip < nb ? skip : nb;
+    if (next < v->size && v->len[next] == na + nb && memcmp(v->pool + v->off[next], a, na) == 0 &&
+        memcmp(v->pool + v->off[next] + na, b, nb) == 0)
+        return next;
+    vl_buf_reset(scratch);
+    vl_buf_add(scratch, a, na);
+    vl_buf_add(scratch, b, nb);
+    return vl_vocab_get(v, scratch->s, scratch->n);
+}
+
+/* Merges are read in blocks: a table of 500 k entries does not fit a cache, so the lines a block will
+ * touch are all asked for before the first is used (a quarter to a third off the time of opening). */
+#define BLOCK 64
+
+struct merge_text {
+    const char *a, *b;
+    size_t na, nb;
+    uint64_t ha, hb;
+    char *copy; /* of a text with escapes; else the spans point into the source */
+    uint32_t node;
+    int32_t left, right, id;
+};
+
+static int read_merge(struct vl_load *l, uint32_t rank, uint32_t c, struct merge_text *m)
+{
+    const struct vl_vocab *v = &l->t->bpe.vocab;
+
+    *m = (struct merge_text){ .node = c };
+    if (!merge_sides(l, c, &m->a, &m->na, &m->b, &m->nb))
+        return vl_fail(l->e, VL_E_DATA,
+                       "%s: merge %u (byte %zu) is not \"a b\" or a pair of strings", l->path, rank,
+                       l->j.node[c].at);
+    if (l->key.s && m->a >= l->key.s && m->a <= l->key.s + l->key.n) {
+        size_t all = (size_t)(m->b + m->nb - m->a), gap = (size_t)(m->b - m->a);
+
+        m->copy = vl_strndup(m->a, all);
+        m->a = m->copy;
+        m->b = m->copy + gap;
+    }
+    m->ha = vl_vocab_hash(v, m->a, m->na);
+    m->hb = vl_vocab_hash(v, m->b, m->nb);
+    return 0;
+}
+
+static int find_merge(struct vl_load *l, uint32_t rank, struct merge_text *m, int32_t last,
+                      struct vl_buf *scratch)
+{
+    struct vl_bpe *b = &l->t->bpe;
+
+    m->left = vl_vocab_get_hashed(&b->vocab, m->a, m->na, m->ha);
+    m->right = vl_vocab_get_hashed(&b->vocab, m->b, m->nb, m->hb);
+    m->id = merged_id(b, m->a, m->na, m->b, m->nb, last, scratch);
+    if (m->left < 0 || m->right < 0 || m->id < 0)
+        return vl_fail(l->e, VL_E_DATA,
+                       "%s: merge %u (byte %zu) makes or uses a token that is not in the "
+                       "vocabulary: \"%.*s\" + \"%.*s\"",
+                       l->path, rank, l->j.node[m->node].at, (int)(m->na < 80 ? m->na : 80), m->a,
+                       (int)(m->nb < 80 ? m->nb : 80), m->b);
+    vl_bpe_want_merge(b, m->left, m->right);
+    return 0;
+}
+
+static int merges(struct vl_load *l, int64_t arr)
+{
+    struct vl_bpe *b = &l->t->bpe;
+    uint32_t count = l->j.node[arr].count, done = 0, c = (uint32_t)arr + 1;
+    struct vl_buf scratch = { 0 };
+    uint64_t slots = 16;
+    int32_t last = -1;
+
+    while (slots < 2 * (uint64_t)count)
+        slots *= 2;
+    b->mask = slots - 1;
+    b->merge = vl_alloc(slots * sizeof *b->merge);
+    memset(b->merge, 0xFF, slots * sizeof *b->merge);
+    while (done < count && !l->e->code) {
+        uint32_t n = count - done < BLOCK ? count - done : BLOCK, have = 0;
+        struct merge_text m[BLOCK];
+
+        for (; have < n && read_merge(l, done + have, c, &m[have]) == 0; have++)
+            c = l->j.node[c].next;
+        for (uint32_t i = 0; i < have && !l->e->code; i++)
+            if (find_merge(l, done + i, &m[i], last, &scratch) == 0)
+                last = m[i].id;
+        for (uint32_t i = 0; i < have; i++) {
+            if (!l->e->code)
+                vl_bpe_add_merge(b, m[i].left, m[i].right, done + i, m[i].id);
+            free(m[i].copy);
+        }
+        done += n;
+    }
+    vl_buf_free(&scratch);
+    return l->e->code;
+}
+
+int vl_load_model(struct vl_load *l, int64_t obj)
+{
+    struct vl_bpe *b = &l->t->bpe;
+    int64_t vocab_at = vl_json_get(&l->j, obj, "vocab"),
+            merges_at = vl_json_get(&l->j, obj, "merges"),
+            drop = vl_json_get(&l->j, obj, "dropout");
+    char *unk;
+    size_t n;
+    double p = 0;
+
+    /* old files leave the type out: they are BPE when there are merges */
+    if (vl_json_get(&l->j, obj, "type") >= 0 && strcmp(vl_load_type(l, obj), "BPE") != 0)
+        return vl_load_bad(l, "unsupported model (BPE is the one that is)", vl_load_type(l, obj));
+    if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT) ||
+        !vl_json_is(&l->j, merges_at, VL_JSON_ARRAY))
+        return vl_load_bad(l, "the model has no vocab and merges: not a BPE tokenizer", NULL);
+    if (vl_json_f64(&l->j, drop, &p) && p != 0)
+        return vl_load_bad(l, "a BPE with dropout encodes at random", NULL);
+    b->byte_fallback = vl_load_bool(l, obj, "byte_fallback", 0);
+    b->fuse_unk = vl_load_bool(l, obj, "fuse_unk", 0);
+    b->ignore_merges = vl_load_bool(l, obj, "ignore_merges", 0);
+    b->prefix = vl_load_str(l, obj, "continuing_subword_prefix", &n);
+    b->suffix = vl_load_str(l, obj, "end_of_word_suffix", &n);
+    if (b->prefix && !*b->prefix)
+        free(b->prefix), b->prefix = NULL;
+    if (b->suffix && !*b->suffix)
+        free(b->suffix), b->suffix = NULL;
+    if (vocab(l, vocab_at) || merges(l, merges_at))
+        return l->e->code;
+    unk = vl_load_str(l, obj, "unk_token", &n);
+    b->unk = unk ? vl_vocab_get(&b->vocab, unk, n) : -1;
+    free(unk);
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+
+        n = (size_t)snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
+        b->byte_id[i] = vl_vocab_get(&b->vocab, name, n);
+    }
+    return 0;
+}
