@@ -128,7 +128,8 @@ scorer garbage 'echo "I think it is 4"'
 scorer nan 'echo NaN'
 scorer two 'echo 4; echo 4'
 scorer none 'echo'
-scorer fork 'setsid sleep 64.020 & sleep 64.020 & echo oops'
+nap="sleep 64.$$" # no other run's
+scorer fork "setsid $nap & $nap & echo oops"
 right='0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x'
 
 ok 'a command scores rows; workers and order change no byte' '
@@ -150,14 +151,14 @@ for s in crash quit garbage nan two none fork; do
         [ \"\$(meta i.dp '.metrics[\"reward/invalid\"]')\" = 8 ]
         score --command 'sh $s.sh' --on-error value --error-value -1 -i many.dp -o v.dp 2>err
         [ \"\$(see v.dp .score)\" = \"\$(echo '$right' | sed 's/x/-1/g')\" ]
-        ! pgrep -f 'sleep 64.020' >/dev/null"
+        ! pgrep -f '$nap' >/dev/null"
 done
 ok 'a scorer that hangs is cut off in time' '
     start=$(date +%s)
-    exits 65 score --command "sh hang.sh" --row-timeout 1 -i many.dp -o no.dp 2>err
+    exits 65 score --command "sh $T/hang.sh" --row-timeout 1 -i many.dp -o no.dp 2>err
     [ $(($(date +%s) - start)) -le 3 ]
     grep -q "row 4 .*: no answer within 1 s" err
-    ! pgrep -f "sh hang.sh" >/dev/null'
+    ! pgrep -f "$T/hang.sh" >/dev/null'
 ok 'a command that is not there is 66' '
     exits 66 score --command ./no-such-scorer --on-error invalid -i many.dp -o no.dp 2>err
     tail -n 1 err | grep -q "cannot be run"'

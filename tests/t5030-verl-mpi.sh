@@ -78,15 +78,15 @@ ok 'TERM ends all ranks' '
     exits 143 wait $job
     gone'
 ok 'what a killed rank had started is ended too, in a session of its own or not' '
-    cat >brood.sh <<"EOF"
-[ $PMI_RANK = 1 ] || exec sleep 60
-setsid sleep 65.030 &
-sleep 65.030 &
+    cat >brood.sh <<EOF
+[ \$PMI_RANK = 1 ] || exec sleep 60
+setsid sleep 65.$$ &
+sleep 65.$$ &
 sleep 0.3
-kill -9 $$
+kill -9 \$\$
 EOF
     exits 75 verl-mpi 2 sh brood.sh </dev/null >out 2>err
-    ! pgrep -f "sleep 65.030" >/dev/null'
+    ! pgrep -f "sleep 65.$$" >/dev/null'
 ok 'a time limit' '
     exits 75 verl-mpi --timeout 1 2 "$comm" hang </dev/null >out 2>err
     tail -1 err | grep -q "not done after 1 seconds"'
