@@ -2,8 +2,9 @@
  * lowest rank, leftmost first.
  *
  * Symbols are a linked list over an array. Short pre-tokens (nearly all words) look for the best
- * pair by scanning; long ones (byte-fallback models see a whole text as one) keep a heap, which
- * makes the work n log n. Both give the reference's order: by rank, then by position. */
+ * pair by scanning; long ones keep a heap, which makes the work n log n. Both give the reference's
+ * order: by rank, then by position. Byte-fallback models see a whole text as one pre-token; where
+ * no merge can cross the space in front of a word, it is merged word by word (twice the speed). */
 #include "libverl/text/tok_impl.h"
 
 #include <stdlib.h>
@@ -244,16 +245,11 @@ static void merge_long(const struct vl_bpe *b, struct word *w)
     free(heap);
 }
 
-void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
+static void encode_word(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
 {
     struct symbol few[SHORT];
     struct word w = { .sym = few };
-    int32_t id;
 
-    if (b->ignore_merges && (id = vl_vocab_get(&b->vocab, s, n)) >= 0) {
-        vl_ids_add(out, id);
-        return;
-    }
     /* a character is at least a byte and becomes at most one symbol a byte, plus one unknown */
     if (n + 1 > SHORT)
         w.sym = vl_alloc((n + 1) * sizeof *w.sym);
@@ -266,4 +262,38 @@ void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_id
         vl_ids_add(out, w.sym[i].id);
     if (w.sym != few)
         free(w.sym);
+}
+
+/* Bytes up to the next U+2581 that follows something else which no merge joins to it. */
+static size_t word_length(const struct vl_bpe *b, const char *s, size_t n)
+{
+    size_t at = 0;
+    const char *next;
+
+    while (n - at >= 3 && memcmp(s + at, VL_LOWER_BLOCK, 3) == 0)
+        at += 3;
+    while ((next = memmem(s + at, n - at, VL_LOWER_BLOCK, 3))) {
+        at = (size_t)(next - s);
+        if (at && !b->joins[(unsigned char)s[at - 1]])
+            return at;
+        while (n - at >= 3 && memcmp(s + at, VL_LOWER_BLOCK, 3) == 0)
+            at += 3;
+    }
+    return n;
+}
+
+void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
+{
+    int32_t id;
+
+    if (b->ignore_merges && (id = vl_vocab_get(&b->vocab, s, n)) >= 0) {
+        vl_ids_add(out, id);
+        return;
+    }
+    while (n) {
+        size_t k = b->by_word ? word_length(b, s, n) : n;
+
+        encode_word(b, s, k, out);
+        s += k, n -= k;
+    }
 }

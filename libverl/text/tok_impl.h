@@ -43,7 +43,10 @@ struct vl_bpe {
     int32_t unk;           /* -1: none */
     int32_t byte_id[256];  /* <0x00>.. or -1 */
     char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL = none */
+    int by_word;        /* texts may be cut in front of a U+2581 that follows something else ... */
+    uint8_t joins[256]; /* ... unless that ends in such a byte: a merge joins it to what comes */
 };
+#define VL_LOWER_BLOCK "\xE2\x96\x81" /* U+2581, SentencePiece's space */
 void vl_bpe_want_merge(const struct vl_bpe *b, int32_t left, int32_t right); /* starts fetching */
 void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* Appends the ids of one pre-token. */

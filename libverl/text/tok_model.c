@@ -130,6 +130,17 @@ static int read_merge(struct vl_load *l, uint32_t rank, uint32_t c, struct merge
     return 0;
 }
 
+/* A merge that joins something to a U+2581 after it; what a byte token ends in is not in its text. */
+static void note_join(struct vl_bpe *b, const struct merge_text *m)
+{
+    if (m->nb < 3 || memcmp(m->b, VL_LOWER_BLOCK, 3) != 0 || !m->na ||
+        (m->na >= 3 && memcmp(m->a + m->na - 3, VL_LOWER_BLOCK, 3) == 0))
+        return;
+    if (m->na >= 6 && memcmp(m->a + m->na - 6, "<0x", 3) == 0)
+        b->by_word = 0;
+    b->joins[(unsigned char)m->a[m->na - 1]] = 1;
+}
+
 static int find_merge(struct vl_load *l, uint32_t rank, struct merge_text *m, int32_t last,
                       struct vl_buf *scratch)
 {
@@ -144,6 +155,7 @@ static int find_merge(struct vl_load *l, uint32_t rank, struct merge_text *m, in
                        "vocabulary: \"%.*s\" + \"%.*s\"",
                        l->path, rank, l->j.node[m->node].at, (int)(m->na < 80 ? m->na : 80), m->a,
                        (int)(m->nb < 80 ? m->nb : 80), m->b);
+    note_join(b, m);
     vl_bpe_want_merge(b, m->left, m->right);
     return 0;
 }
@@ -208,8 +220,10 @@ int vl_load_model(struct vl_load *l, int64_t obj)
         free(b->prefix), b->prefix = NULL;
     if (b->suffix && !*b->suffix)
         free(b->suffix), b->suffix = NULL;
+    b->by_word = !b->prefix && !b->suffix;
     if (vocab(l, vocab_at) || merges(l, merges_at))
         return l->e->code;
+    b->by_word &= vl_vocab_get(&b->vocab, VL_LOWER_BLOCK, 3) >= 0;
     unk = vl_load_str(l, obj, "unk_token", &n);
     b->unk = unk ? vl_vocab_get(&b->vocab, unk, n) : -1;
     free(unk);
