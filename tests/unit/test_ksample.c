@@ -125,7 +125,7 @@ static void check_draws(struct vl_backend *be, struct fix *f, const struct vl_sa
 static void test_frequencies(void **state)
 {
     static const int32_t ban[] = { 3, 700, 3, -1, 99999 };
-    struct fix f = fix_new(900, 1300, 2);
+    struct fix f = fix_new(500, 1300, 2);
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
@@ -147,7 +147,7 @@ static void test_filters(void **state)
         { 0.5, 0.8, 20, NULL, 0 }, { 2, 0.0, 5, NULL, 0 },
     };
     static const int32_t ban[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
-    struct fix f = fix_new(200, 600, 3);
+    struct fix f = fix_new(120, 600, 3);
 
     (void)state;
     for (int k = 0; k < kset.n; k++)
