@@ -1,22 +1,31 @@
 #!/bin/sh
 # grpo.sh - GRPO: n samples per prompt, advantages within each group, no critic.
 #
-#   MODEL=dir DATA=rows.jsonl [STEPS=60] [RUN=run/grpo] [REWARD=verl-reward] examples/grpo.sh [key=value...]
+#   MODEL=dir DATA=rows.jsonl [CONFIG=run.yaml] [NAME=VALUE...] examples/grpo.sh [key=value...]
 #
-# MODEL is a Hugging Face directory, DATA JSON lines; MAP is a jq filter from a row of them to
-# {prompt, data_source, reward_model} where they are not in that form. REWARD is a command line in shell
-# syntax that takes -i FILE -o FILE, e.g. "verl-reward --jq '.solution_str == .ground_truth'"; ROLLOUT likewise takes -m MODEL --seed N -i FILE
-# -o FILE key=value... (examples/outside_rollout.sh). Further key=value settings go to the other stages under verl's names;
-# CONFIG=file.yaml as well. LAUNCH="verl-mpi 2" runs the model stages on two ranks.
-# Everything of a step stays in RUN/step_NNNNNN; run the same line again after an interruption.
+#   MODEL    a Hugging Face directory, a published version or a train state (of an SFT run, say)
+#   DATA     JSON lines; MAP='a jq filter' makes {prompt, data_source, reward_model} of other shapes
+#   CONFIG   settings under verl's names; key=value settings win over it. data.train_batch_size,
+#            data.max_response_length and rollout.n are those that most runs set
+#   REWARD   a command line that takes -i FILE -o FILE (default: verl-reward -c CONFIG),
+#            for example "verl-reward --jq '.solution_str == .ground_truth'"
+#   RUN      where everything goes (run/grpo); STEPS: how many (60); SEED (1)
+#   KL       above 0: a KL loss to MODEL with that coefficient (0)
+#   KEEP     weights of that many last steps are kept (2), so that a step can be run again
+#   LAUNCH   "verl-mpi 2" runs the model stages on two ranks
+#   ROLLOUT  a command line in verl-rollout's place: -m MODEL --seed N -i FILE -o FILE key=value...
+#            (examples/outside_rollout.sh)
+#
+# Everything of a step stays in RUN/step_NNNNNN; run the same line again after an interruption, or
+# with more STEPS. The last model is RUN/rollout/current, a Hugging Face directory.
 set -eu
-: "${MODEL:?a model directory}" "${DATA:?a JSONL file}" "${STEPS:=60}" "${RUN:=run/grpo}" "${MAP:=.}"
-: "${LAUNCH:=}" "${CONFIG:=}" "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=$LAUNCH verl-rollout}" "${SEED:=1}" "${KL:=0}"
+: "${STEPS:=60}" "${RUN:=run/grpo}" "${MAP:=.}" "${SEED:=1}" "${KEEP:=2}" "${KL:=0}" "${LAUNCH:=}" "${CONFIG:=}"
+: "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
 . "$(dirname "$0")/lib.sh"
-set -- ${CONFIG:+-c "$CONFIG"} "trainer.total_training_steps=$STEPS" "$@"
+begin "KL=$KL" "$@"
+set -- ${CONFIG:+-c "$CONFIG"} "$@"
 [ "$KL" = 0 ] || set -- "$@" actor_rollout_ref.actor.use_kl_loss=true "actor_rollout_ref.actor.kl_loss_coef=$KL"
 
-mkdir -p "$RUN"
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 step=0
 while [ $step -lt "$STEPS" ]; do
@@ -36,8 +45,10 @@ while [ $step -lt "$STEPS" ]; do
         last=ref
     fi
     stage adv verl-advantage -i "$dir/$last.dp" algorithm.adv_estimator=grpo "$@"
-    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" -i "$dir/adv.dp" "$@"
-    verl-sync -q -s "$RUN/actor" -o "$RUN/rollout" >"$dir/sync.log"
+    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
+        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
     metrics
     report 'critic/score/mean' 'actor/entropy' 'response_length/mean'
 done
+end

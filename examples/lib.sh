@@ -1,23 +1,60 @@
 # lib.sh - sourced by the example drivers: one stage = one file that appears whole or not at all.
 #
 #   stage NAME COMMAND...   runs COMMAND -o STEP_DIR/NAME.dp unless that file is there; its messages
-#                           go to STEP_DIR/NAME.log, its command line to STEP_DIR/NAME.cmd
+#                           go to STEP_DIR/NAME.log, and STEP_DIR/NAME.cmd is a script of this
+#                           command alone
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
 
 say() { echo "$(basename "$0" .sh): $*" >&2; }
 
+# begin SETTING...: first thing of a driver. A run that goes on under other settings than it had
+# says so, since what is finished is not made again.
+begin() {
+    case " $* " in *' --help '* | *' -h '*) usage && exit 0 ;; esac
+    [ -n "${MODEL:-}" ] && [ -n "${DATA:-}" ] || {
+        say "MODEL=dir and DATA=rows.jsonl are needed; $0 --help explains all variables"
+        exit 64
+    }
+    mkdir -p "$RUN"
+    {
+        for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=$ROLLOUT" "SEED=$SEED" "$@"; do
+            echo "$setting"
+        done
+        [ -z "$CONFIG" ] || cat "$CONFIG"
+    } >"$RUN/settings.tmp"
+    [ ! -e "$RUN/settings" ] || cmp -s "$RUN/settings" "$RUN/settings.tmp" || {
+        say "warning: $RUN goes on with other settings; what is finished stays as it is (a new RUN= starts afresh)"
+        diff "$RUN/settings" "$RUN/settings.tmp" | grep '^[<>]' >&2 || :
+    }
+    mv "$RUN/settings.tmp" "$RUN/settings"
+}
+
+# usage: the head of the driver
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+
+# quote WORD: as the shell reads it back
+quote() {
+    case $1 in
+    '' | *[!A-Za-z0-9_./=:,@%+-]*) printf "'%s'" "$(printf %s "$1" | sed "s/'/'\\\\''/g")" ;;
+    *) printf %s "$1" ;;
+    esac
+}
+
 stage() {
     name=$1
     shift
     [ -e "$dir/$name.dp" ] && return 0
-    for arg in "$@" -o "$dir/$name.dp"; do
-        printf "'%s' " "$(printf %s "$arg" | sed "s/'/'\\\\''/g")"
-    done >"$dir/$name.cmd"
+    {
+        echo "cd $(quote "$PWD") && PATH=$(quote "$PATH") || exit"
+        for arg in "$@" -o "$dir/$name.dp"; do printf '%s ' "$(quote "$arg")"; done
+        echo
+    } >"$dir/$name.cmd"
     status=0 began=$(date +%s.%N)
     "$@" -o "$dir/$name.dp" 2>"$dir/$name.log" || status=$?
     [ $status = 0 ] && {
         echo "$name $began $(date +%s.%N)" >>"$dir/timing"
+        grep ': warning: ' "$dir/$name.log" >&2 || :
         return 0
     }
     say "$name failed with status $status; its log:"
@@ -49,12 +86,16 @@ metrics() {
 # report METRIC...: one line of the step on stderr
 report() {
     say "step $step/$STEPS$(for m in "$@"; do
-        jq -j --arg m "$m" '"  " + ($m | sub("/mean$"; "")) + " " + ((.[$m] // "-") | tostring | .[0:6])' "$dir/metrics.json"
+        # shellcheck disable=SC2046
+        printf '  %s %.4g' $(jq -r --arg m "$m" '($m | sub("/mean$"; "")), (.[$m] // "nan")' "$dir/metrics.json")
     done)"
 }
 
+# end: last thing of a driver
+end() { say "$RUN is done: metrics in $RUN/metrics.jsonl, the model is $RUN/rollout/current"; }
+
 here=$(cd "$(dirname "$0")" && pwd)
-[ -d "$here/../build/bin" ] && PATH=$(cd "$here/../build/bin" && pwd):$here/../scripts:$PATH
+[ -d "$here/../build/bin" ] && PATH=$(cd "$here/../build/bin" && pwd):$(cd "$here/../scripts" && pwd):$PATH
 command -v verl-rollout >/dev/null || {
     say "verl-rollout is not on PATH; run make first"
     exit 69

@@ -1,13 +1,18 @@
 #!/bin/sh
-# ppo.sh - PPO with a critic: values, GAE, value loss. Otherwise as grpo.sh, whose head explains
-# the variables. The critic starts from CRITIC (default: MODEL with a fresh value head).
+# ppo.sh - PPO with a critic: values, GAE, value loss.
+#
+#   MODEL=dir DATA=rows.jsonl [CONFIG=run.yaml] [NAME=VALUE...] examples/ppo.sh [key=value...]
+#
+#   CRITIC   what the critic starts from (MODEL, with a fresh value head)
+#
+# The other variables are those of grpo.sh (examples/grpo.sh --help), without KL; RUN is run/ppo.
 set -eu
-: "${MODEL:?a model directory}" "${DATA:?a JSONL file}" "${STEPS:=60}" "${RUN:=run/ppo}" "${MAP:=.}"
-: "${LAUNCH:=}" "${CONFIG:=}" "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=$LAUNCH verl-rollout}" "${SEED:=1}" "${CRITIC:=$MODEL}"
+: "${STEPS:=60}" "${RUN:=run/ppo}" "${MAP:=.}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}" "${CONFIG:=}" "${CRITIC:=${MODEL:-}}"
+: "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
 . "$(dirname "$0")/lib.sh"
-set -- ${CONFIG:+-c "$CONFIG"} "trainer.total_training_steps=$STEPS" "$@"
+begin "CRITIC=$CRITIC" "$@"
+set -- ${CONFIG:+-c "$CONFIG"} "$@"
 
-mkdir -p "$RUN"
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 step=0
 while [ $step -lt "$STEPS" ]; do
@@ -24,9 +29,12 @@ while [ $step -lt "$STEPS" ]; do
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     stage values $LAUNCH verl-value -m "$critic" -i "$dir/old_log_prob.dp" "$@"
     stage adv verl-advantage -i "$dir/values.dp" algorithm.adv_estimator=gae "$@"
-    stage update_critic $LAUNCH verl-update --role critic -s "$RUN/critic" -m "$CRITIC" -i "$dir/adv.dp" "$@"
-    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" -i "$dir/adv.dp" "$@"
-    verl-sync -q -s "$RUN/actor" -o "$RUN/rollout" >"$dir/sync.log"
+    stage update_critic $LAUNCH verl-update --role critic -s "$RUN/critic" -m "$CRITIC" --keep "$KEEP" \
+        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
+        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
     metrics
     report 'critic/score/mean' 'critic/vf_loss' 'response_length/mean'
 done
+end

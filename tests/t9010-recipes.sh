@@ -42,6 +42,30 @@ ok 'a driver started again finds its work done' '
     ls -l --time-style=full-iso g/step_000002/*.dp >before
     REWARD=$half RUN=g $ex/grpo.sh $small
     ls -l --time-style=full-iso g/step_000002/*.dp | cmp before -'
+ok 'under other settings it says which, once' '
+    REWARD="verl-reward --jq 1" RUN=g $ex/grpo.sh $small rollout.n=5 2>err
+    grep -q "warning: g goes on with other settings" err && grep -qx "> rollout.n=5" err
+    REWARD="verl-reward --jq 1" RUN=g $ex/grpo.sh $small rollout.n=5 2>err
+    ! grep warning err'
+ok 'the script of a stage works in any directory' '
+    cp g/step_000002/gen.dp was.dp && rm g/step_000002/gen.dp
+    (cd / && PATH=/usr/bin:/bin sh "$T/g/step_000002/gen.cmd")
+    cmp was.dp g/step_000002/gen.dp'
+ok 'weights that are not kept any more are named' '
+    mv g/step_000001/gen.dp was.dp
+    rc=0; sh g/step_000001/gen.cmd 2>err || rc=$?
+    mv was.dp g/step_000001/gen.dp
+    cat err; test $rc = 66 && grep -q "rollout/v000000: .*current is v000002" err'
+ok 'KEEP keeps them' '
+    REWARD=$half RUN=kept KEEP=9 STEPS=3 $ex/grpo.sh $small
+    cp kept/step_000001/gen.dp was.dp && rm kept/step_000001/gen.dp && sh kept/step_000001/gen.cmd
+    cmp was.dp kept/step_000001/gen.dp && test -d kept/actor/v000000'
+ok 'drivers explain themselves' '
+    $ex/grpo.sh --help | grep -q CONFIG && $ex/ppo.sh --help | grep -q CRITIC
+    rc=0; MODEL= $ex/grpo.sh 2>err || rc=$?
+    test $rc = 64 && grep -q "MODEL=dir and DATA" err'
+ok 'warnings of stages are shown' '
+    REWARD="verl-reward --jq 1" RUN=w STEPS=1 $ex/grpo.sh $small 2>err; grep -q "warning: every advantage is 0" err'
 ok 'cut off in the middle of a step, it goes on to the same result' '
     REWARD=$half RUN=h VL_STOP_AT=stage-write timeout -s KILL 3 $ex/grpo.sh $small || :
     pkill -KILL -P 1 -f "$T/h" || :
