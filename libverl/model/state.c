@@ -309,9 +309,9 @@ int vl_state_begin(struct vl_state *s, const char *dir, const char *model, int64
     vl_version_name(name, s->base);
     if (from >= 0 && !vl_version_usable(dir, from))
         return vl_fail(e, VL_E_NOINPUT,
-                       "%s/%s: --from names a version that is not there or is "
-                       "damaged",
-                       dir, name);
+                       "%s/%s: --from names a version that is not there or is damaged; current is "
+                       "v%06" PRId64 " (--keep N: how many stay)",
+                       dir, name, s->current);
     if (vl_state_record_read(&s->last, dir, s->current, e))
         return e->code;
     return vl_state_record_read(&s->rec, dir, s->base, e);

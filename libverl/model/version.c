@@ -152,6 +152,28 @@ int vl_version_current(const char *dir, int64_t *number, struct vl_err *e)
     return 0;
 }
 
+/* path does not exist: when it names a version that others took the place of, says so. */
+static int no_such_model(const char *path, struct vl_err *e)
+{
+    const int why = errno;
+    const char *slash = strrchr(path, '/');
+    char *parent = slash ? vl_asprintf("%.*s", (int)(slash - path), path) : vl_strdup(".");
+    struct vl_err other = { 0 };
+    int64_t current = -1;
+
+    if (vl_version_number(slash ? slash + 1 : path) >= 0 &&
+        vl_version_current(parent, &current, &other))
+        current = -1;
+    free(parent);
+    if (current >= 0)
+        return vl_fail(e, VL_E_NOINPUT,
+                       "%s: this version is not there any more, current is v%06" PRId64
+                       " (--keep N of verl-sync and verl-update: how many stay)",
+                       path, current);
+    errno = why;
+    return vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot open the model directory", path);
+}
+
 int vl_version_resolve(const char *path, char **dir, struct vl_err *e)
 {
     char *real = realpath(path, NULL), name[VL_VERSION_NAME], *v;
@@ -159,7 +181,7 @@ int vl_version_resolve(const char *path, char **dir, struct vl_err *e)
 
     *dir = NULL;
     if (!real)
-        return vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot open the model directory", path);
+        return no_such_model(path, e);
     if (vl_fs_exists(real, "config.json")) {
         *dir = real;
         return 0;

@@ -581,7 +581,8 @@ int vl_stage_batch(struct vl_ctx *x, const void *opts, struct vl_err *e)
     j.arg = op->s + 1;
     j.narg = op->n - 1;
     if (j.narg < c->lo || j.narg > c->hi)
-        return vl_fail(e, VL_E_USAGE, "%s takes: %s %s", c->name, c->name, c->args);
+        return vl_fail(e, VL_E_USAGE, "usage: verl-batch %s %s%s", c->name, c->args,
+                       c->input == ONE ? " -i FILE -o FILE" : "");
     if (c->input == FILES && vl_parsed_given(x->parsed, &x->common->input))
         return vl_fail(e, VL_E_USAGE, "%s: its files are operands, not -i", c->name);
     rc = c->input == ONE ? read_input(x, &j.in, c->run == vl_job_map, e) : 0;

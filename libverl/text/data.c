@@ -42,8 +42,8 @@ static int check_options(const struct vl_data_opts *o, struct vl_err *e)
 {
     if (training(o) && o->batch_size == VL_NULL_I64)
         return vl_fail(e, VL_E_USAGE,
-                       "--step and --batch need the number of rows of a batch: --batch-size 64 "
-                       "(data.train_batch_size)");
+                       "--step and --batch need the number of rows of a batch, for example "
+                       "data.train_batch_size=64 (or --batch-size 64)");
     if (o->batch != VL_NULL_I64 && !training(o))
         return vl_fail(e, VL_E_USAGE, "--batch has no effect with --all or --validate");
     if (o->system && o->tmpl && strcmp(o->tmpl, "none") == 0)
