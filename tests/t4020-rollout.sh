@@ -123,6 +123,19 @@ for point in stage-read stage-write before-fsync before-rename; do
         done"
 done
 
+ok "TERM while writing: ended by the signal, nothing left beside the output" "
+    mkdir term
+    term_at before-rename verl-rollout -q -m model rollout.response_length=8 -i p.dp -o term/g.dp
+    term_at before-fsync verl-logprob -q -m model -i gen.dp -o term/g.dp
+    [ -z \"\$(ls -A term)\" ]"
+ok "a file larger than ulimit -f: 74, nothing left beside the output" "
+    (
+        ulimit -f 1
+        exits 74 verl-logprob -q -m model -i gen.dp -o term/g.dp 2>log
+    )
+    grep -q 'term/g.dp: .*File too large' log
+    [ -z \"\$(ls -A term)\" ]"
+
 refused() { # STATUS WORDS ARGUMENT...
     want_status=$1 words=$2
     shift 2

@@ -66,6 +66,25 @@ for p in state-written state-renamed; do
         [ \$(hash_of s) = \$(cat ref1) ]"
 done
 
+ok 'TERM while writing a version: ended by the signal, nothing of it left' "
+    rm -rf s p
+    term_at state-params $up -s s -o k.dp
+    term_at state-written $up -s s -o k.dp
+    [ \"\$(ls -A s)\" = .lock ]
+    $up -s s -o k.dp
+    term_at sync-saved verl-sync -q -s s -o p
+    [ \"\$(ls -A p)\" = .lock ]"
+ok 'a version larger than ulimit -f: 74, the state as it was' "
+    verl-logprob -q -m s -i b.dp -o o2.dp
+    ls -A s >before
+    (
+        ulimit -f 20
+        exits 74 verl-update -q -s s -i o2.dp -o k2.dp 2>err
+    )
+    grep -q 'File too large' err
+    ls -A s | cmp - before
+    [ \$(readlink s/current) = v000001 ]"
+
 ok 'a second writer exits with 75 and names the first' "
     rm -rf s
     VL_STOP_AT=state-params $up -s s -o k.dp &

@@ -45,8 +45,8 @@ metric() { # FILE NAME
     verl-dump --schema "$1" | jq -r ".meta_info.metrics[\"$2\"]"
 }
 
-# Runs a command until it stops itself at POINT, then kills it.
-kill_at() { # POINT COMMAND...
+# Starts a command and returns when it has stopped itself at POINT; its process id is $pid.
+stop_at() { # POINT COMMAND...
     point=$1
     shift
     VL_STOP_AT=$point "$@" &
@@ -61,6 +61,18 @@ kill_at() { # POINT COMMAND...
         }
         sleep 0.02
     done
+}
+
+kill_at() { # POINT COMMAND...
+    stop_at "$@" || return 1
     kill -9 $pid
     wait $pid 2>/dev/null || :
+}
+
+# Sends TERM at POINT: the command must end by that signal. (A shell's background jobs ignore INT.)
+term_at() { # POINT COMMAND...
+    stop_at "$@" || return 1
+    kill -TERM $pid
+    kill -CONT $pid
+    exits 143 wait $pid
 }

@@ -1,6 +1,8 @@
 /* publish.c - atomic files. See publish.h. */
 #include "libverl/base/publish.h"
 
+#include "libverl/base/aside.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -77,6 +79,8 @@ static int open_aside(struct vl_publish *p, struct vl_err *e)
     for (int k = 0; k < 1000; k++) {
         p->aside = vl_asprintf("%s.verl-%ld-%d.tmp", dir, (long)getpid(), k);
         p->fd = open(p->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (p->fd >= 0)
+            vl_aside_add(p->aside);
         if (p->fd >= 0 || errno != EEXIST)
             break;
         free(p->aside);
@@ -186,6 +190,7 @@ int vl_publish_commit(struct vl_publish *p, struct vl_err *e)
             vl_fail_errno(e, VL_E_CREATE, "%s: cannot rename the finished file", p->name);
         } else {
             vl_stop_at("after-rename");
+            vl_aside_drop(p->aside);
             free(p->aside);
             p->aside = NULL;
             dir = dir_of(p->final);
@@ -202,8 +207,10 @@ void vl_publish_abort(struct vl_publish *p)
 {
     if (p->fd >= 0 && !p->is_stdout)
         close(p->fd);
-    if (p->aside)
+    if (p->aside) {
         unlink(p->aside);
+        vl_aside_drop(p->aside);
+    }
     free(p->name);
     free(p->final);
     free(p->aside);

@@ -5,6 +5,7 @@
 #include "libverl/model/checkpoint.h"
 
 #include "formats/json.h"
+#include "libverl/base/aside.h"
 #include "libverl/base/fs.h"
 #include "libverl/base/publish.h"
 #include "libverl/model/version.h"
@@ -227,8 +228,10 @@ int vl_checkpoint_save(const char *run, const char *dir, int64_t step,
             vl_err_prefix(e, "checkpoint");
         goto out;
     }
-    if (vl_fs_mkdirs(dir, e) || vl_fs_remove(aside, e) || vl_fs_mkdirs(aside, e) ||
-        fill(aside, run, number, r, e))
+    if (vl_fs_mkdirs(dir, e) || vl_fs_remove(aside, e))
+        goto out;
+    vl_aside_add(aside);
+    if (vl_fs_mkdirs(aside, e) || fill(aside, run, number, r, e))
         goto out;
     vl_stop_at("checkpoint-written");
     if (rename(aside, final)) {
@@ -248,6 +251,7 @@ out:
         if (vl_fs_remove(aside, &ignored))
             vl_err_prefix(&ignored, "cleaning up");
     }
+    vl_aside_drop(aside);
     free(final);
     free(aside);
     return e->code;
@@ -310,10 +314,18 @@ static int restore_part(const char *from_dir, const char *to_dir, const char *na
             vl_err_prefix(e, "restore");
         goto out;
     }
+    vl_aside_add(aside);
     if (vl_fs_remove(aside, e) || link_files(from, aside, copied, e) ||
         vl_version_publish(to_dir, aside, vl_version_number(name), 1, "restore", e))
         goto out;
 out:
+    if (e->code) {
+        struct vl_err ignored = { 0 };
+
+        if (vl_fs_remove(aside, &ignored))
+            vl_err_prefix(&ignored, "cleaning up");
+    }
+    vl_aside_drop(aside);
     vl_version_unlock(lock);
     free(from);
     free(to);

@@ -2,6 +2,7 @@
 #include "libverl/model/state.h"
 
 #include "formats/json.h"
+#include "libverl/base/aside.h"
 #include "libverl/base/fs.h"
 #include "libverl/base/publish.h"
 #include "libverl/model/tensors.h"
@@ -207,6 +208,7 @@ static int publish(const char *dir, const struct vl_model *m, struct vl_state_re
         vl_fail_errno(e, VL_E_CREATE, "%s: cannot make the directory", aside);
         goto out;
     }
+    vl_aside_add(aside);
     text = record_text(rec);
     path = vl_asprintf("%s/state.json", aside);
     if (write_slabs(m, slab, aside, e) || vl_model_save_configs(m, aside, "F32", m->dir, e) ||
@@ -218,6 +220,7 @@ static int publish(const char *dir, const struct vl_model *m, struct vl_state_re
             vl_err_prefix(&ignored, "cleaning up");
     }
 out:
+    vl_aside_drop(aside);
     free(path);
     free(text);
     free(aside);

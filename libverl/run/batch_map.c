@@ -123,6 +123,7 @@ static int run_command(const char *cmd, const char *in, const char *out, struct 
         char *argv[] = { "sh", "-c", (char *)cmd, NULL };
 
         signal(SIGPIPE, SIG_DFL);
+        signal(SIGXFSZ, SIG_DFL);
         if (dup2(fd0, 0) >= 0 && dup2(fd1, 1) >= 0)
             execve("/bin/sh", argv, env);
         _exit(127);

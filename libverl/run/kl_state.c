@@ -2,6 +2,7 @@
 #include "libverl/run/kl_state.h"
 
 #include "formats/json.h"
+#include "libverl/base/aside.h"
 #include "libverl/base/fs.h"
 #include "libverl/model/version.h"
 
@@ -98,6 +99,7 @@ int vl_kl_state_publish(struct vl_kl_state *s, double next, double current_kl, i
         vl_fail_errno(e, VL_E_CREATE, "%s: cannot make the directory", aside);
         goto done;
     }
+    vl_aside_add(aside);
     if (vl_fs_write(file, text.s, text.n, e) ||
         vl_version_publish(s->dir, aside, version, 1, "kl", e)) {
         struct vl_err ignored = { 0 };
@@ -106,6 +108,7 @@ int vl_kl_state_publish(struct vl_kl_state *s, double next, double current_kl, i
     }
     (void)!vl_version_prune(s->dir, keep, -1, e);
 done:
+    vl_aside_drop(aside);
     free(list);
     free(aside);
     free(file);

@@ -4,6 +4,8 @@
  * leave the other ranks waiting in MPI_Init. */
 #include "libverl/run/stage.h"
 
+#include "libverl/base/aside.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -73,6 +75,8 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
 
     hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a reader that died is a failed write, status 74 */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file that passes `ulimit -f` */
+    vl_aside_guard();
     rc = vl_parse(p, common, argc, argv, &x.parsed, &done, &parse);
     if (done) { /* --help and its like answer before any rank starts */
         close_stdout(&parse);

@@ -2,6 +2,7 @@
 #include "libverl/run/model_tool.h"
 
 #include "formats/json.h"
+#include "libverl/base/aside.h"
 #include "libverl/base/fs.h"
 #include "libverl/model/checkpoint.h"
 #include "libverl/model/tensors.h"
@@ -35,6 +36,7 @@ int vl_dir_begin(const char *dir, char **aside, struct vl_err *e)
         *aside = vl_asprintf("%s.aside-%d", clean, (int)getpid());
         if (vl_fs_remove(*aside, e) || vl_fs_mkdirs(*aside, e))
             vl_err_prefix(e, "making %s", dir);
+        vl_aside_add(*aside);
     }
     free(clean);
     return e->code;
@@ -57,6 +59,7 @@ int vl_dir_commit(const char *dir, char *aside, struct vl_err *e)
     }
     if (e->code && vl_fs_remove(aside, &ignored))
         vl_err_prefix(&ignored, "cleaning up");
+    vl_aside_drop(aside);
     free(parent);
     free(final);
     free(aside);

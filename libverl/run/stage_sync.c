@@ -6,6 +6,7 @@
 #include "libverl/run/stage_sync.h"
 
 #include "formats/json.h"
+#include "libverl/base/aside.h"
 #include "libverl/base/fs.h"
 #include "libverl/base/half.h"
 #include "libverl/model/state.h"
@@ -134,6 +135,7 @@ static int publish(struct sync *s, const char *dir, struct vl_err *e)
 
     if (vl_fs_remove(aside, e) || vl_fs_mkdirs(aside, e))
         goto out;
+    vl_aside_add(aside);
     if (vl_model_save(s->m, aside, s->dtype, s->o->shard_size, s->m->dir, e) ||
         write_record(s, aside, e))
         goto out;
@@ -149,6 +151,7 @@ out:
         if (vl_fs_remove(aside, &ignored))
             vl_err_prefix(&ignored, "cleaning up");
     }
+    vl_aside_drop(aside);
     free(aside);
     return e->code;
 }
