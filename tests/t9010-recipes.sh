@@ -99,6 +99,24 @@ verl-dump "$in" | jq -c '. as $r | (.response_mask | add) as $n |
     verl-batch from-json --like "$in" --dtype token_level_scores=F32 -o "$out"
 X
 chmod +x own.sh
+# The README's blocks as they stand there
+mkdir readme
+sed -n '/^    data: {/,/^      actor: {/s/^    //p' "$REPO/README.md" | sed 's/train_batch_size: 64/train_batch_size: 8/; s/max_response_length: 128/max_response_length: 4/' >readme/run.yaml
+sed -n '/^    M=$RUN/,/^    verl-sync/p' "$REPO/README.md" >readme/step.sh
+awk '/^    #!\/bin\/sh/ { on = 1 } !/^    / { on = 0 } on' "$REPO/README.md" | sed 's/^    //' >readme/own.sh
+awk '/^    #!.*python3/ { on = 1 } !/^    [^ ]/ && !/^     / { on = 0 } on' "$REPO/README.md" | sed 's/^    //' >readme/score.py
+chmod +x readme/own.sh readme/score.py
+ok 'the step of the README' '
+    cp train.jsonl readme && cd readme && verl-sync -q -m ../model -s r/actor -o r/rollout
+    RUN=r step=1 sh -e step.sh && test "$(readlink r/rollout/current)" = v000001'
+ok 'its reward stage' 'REWARD=readme/own.sh RUN=readme/o STEPS=1 $ex/grpo.sh $small
+    verl-dump readme/o/step_000001/reward.dp | jq -es "all((.token_level_scores | add) * 100 - (.response_text | length) | fabs < 1e-4)"'
+if command -v python3 >/dev/null 2>&1; then
+    ok 'its scorer' 'REWARD="verl-reward --command readme/score.py" RUN=readme/p STEPS=1 $ex/grpo.sh $small'
+else
+    skip 'no python3: the scorer of the README'
+fi
+
 ok 'a reward stage of one'\''s own' 'REWARD=./own.sh RUN=o STEPS=1 $ex/grpo.sh $small
     verl-dump o/step_000001/reward.dp | jq -es "[.[].token_level_scores | add] | add > 0"'
 if command -v python3 >/dev/null 2>&1; then
