@@ -273,7 +273,7 @@ static int read_meta(const struct reader *r, struct vl_batch *b, struct vl_err *
         vl_fail(e, VL_E_DATA, "meta_info is not an object");
     for (uint32_t i = 0; !e->code && i < j.node[0].count; i++) {
         uint32_t v = j.node[k].next;
-        char *key = vl_json_strdup(&j, k);
+        char *key = vl_json_name(&j, k);
         char *json = vl_strndup(j.text + j.node[v].at, j.node[v].len);
 
         if (vl_json_is(&j, v, VL_JSON_STRING)) {
@@ -283,7 +283,10 @@ static int read_meta(const struct reader *r, struct vl_batch *b, struct vl_err *
             free(json);
             json = vl_buf_detach(&raw);
         }
-        vl_meta_set(b, key, json);
+        if (strstr(key, "\xC0\x80"))
+            vl_fail(e, VL_E_DATA, "meta_info has a key that holds a NUL");
+        else
+            vl_meta_set(b, key, json);
         free(key);
         free(json);
         k = j.node[v].next;

@@ -411,6 +411,21 @@ char *vl_json_strdup(const struct vl_json *j, int64_t i)
     return vl_json_str(j, i, &b) ? vl_buf_detach(&b) : NULL;
 }
 
+char *vl_json_name(const struct vl_json *j, int64_t i)
+{
+    struct vl_buf b = { 0 }, name = { 0 };
+
+    if (!vl_json_str(j, i, &b))
+        return NULL;
+    for (size_t k = 0; k < b.n; k++)
+        if (b.s[k])
+            vl_buf_ch(&name, b.s[k]);
+        else
+            vl_buf_str(&name, "\xC0\x80");
+    vl_buf_free(&b);
+    return vl_buf_detach(&name);
+}
+
 static int node_equals(const struct vl_json *j, const struct vl_json_node *n, const char *s,
                        size_t len)
 {
@@ -432,9 +447,8 @@ int vl_json_streq(const struct vl_json *j, int64_t i, const char *s)
     return vl_json_is(j, i, VL_JSON_STRING) && node_equals(j, &j->node[i], s, strlen(s));
 }
 
-int64_t vl_json_get(const struct vl_json *j, int64_t obj, const char *name)
+static int64_t get(const struct vl_json *j, int64_t obj, const char *name, size_t len)
 {
-    size_t len = strlen(name);
     int64_t found = -1, c = obj + 1;
 
     if (!vl_json_is(j, obj, VL_JSON_OBJECT))
@@ -444,6 +458,20 @@ int64_t vl_json_get(const struct vl_json *j, int64_t obj, const char *name)
             found = c + 1;
         c = j->node[c + 1].next;
     }
+    return found;
+}
+
+int64_t vl_json_get(const struct vl_json *j, int64_t obj, const char *name)
+{
+    return get(j, obj, name, strlen(name));
+}
+
+int64_t vl_json_get_as(const struct vl_json *j, int64_t obj, const struct vl_json *k, int64_t i)
+{
+    struct vl_buf key = { 0 };
+    int64_t found = vl_json_str(k, i, &key) ? get(j, obj, key.n ? key.s : "", key.n) : -1;
+
+    vl_buf_free(&key);
     return found;
 }
 

@@ -47,6 +47,8 @@ void vl_json_free(struct vl_json *j);
 
 /* Node index of obj's member `key`, or -1 (also when obj is no object or is -1). */
 int64_t vl_json_get(const struct vl_json *j, int64_t obj, const char *key);
+/* The same under the string that is node i of k: also one that holds \u0000. */
+int64_t vl_json_get_as(const struct vl_json *j, int64_t obj, const struct vl_json *k, int64_t i);
 /* Node index of element k of an array, or -1. Linear; loop with ->next instead where it matters. */
 int64_t vl_json_at(const struct vl_json *j, int64_t arr, uint32_t k);
 int vl_json_is(const struct vl_json *j, int64_t i, enum vl_json_type t);
@@ -62,7 +64,10 @@ int vl_json_real(const struct vl_json *j, int64_t i, double *out);
  * bytes (ED Ax xx). 1 when i is a string. */
 int vl_json_str(const struct vl_json *j, int64_t i, struct vl_buf *out);
 char *vl_json_strdup(const struct vl_json *j, int64_t i); /* NULL unless a string; caller frees.
-    A text with \u0000 inside reads as cut there: use _str where that can matter. */
+    A text with \u0000 inside reads as cut there: use _str or _name where that can matter. */
+/* The same for names: \u0000 becomes the bytes C0 80, which vl_col_name_ok() refuses and which
+ * equal no other name, so that "x\u0000y" is never taken for "x". */
+char *vl_json_name(const struct vl_json *j, int64_t i);
 /* The value's own source text (a string with its quotes), appended. */
 void vl_json_raw(const struct vl_json *j, int64_t i, struct vl_buf *out);
 /* Whether node i, a string, equals s. */

@@ -132,6 +132,8 @@ static int parse_meta(struct vl_st *s, const struct vl_json *j, int64_t i, const
         m->key = vl_json_strdup(j, k);
         m->value = vl_json_strdup(j, v);
         s->nmeta++;
+        if (!vl_json_streq(j, k, m->key) || !vl_json_streq(j, v, m->value))
+            return vl_fail(e, VL_E_DATA, "%s: __metadata__.%.200s holds a NUL", name, m->key);
         k = j->node[v].next;
     }
     return 0;

@@ -180,6 +180,8 @@ ok "from-json without it: the dictionary, else the values; integers alone are re
     is \"\$(col o.dp responses)\" '[6,7,8] [6,0,0] '
     echo '{\"z\":1}' | exits 65 verl-batch from-json -o never.dp 2>err; grep -q -- '--dtype z=I64' err
     echo '{\"z\":1}' | verl-batch from-json --dtype z=F64 -o o.dp
+    printf '%s\n' '{\"t\":\"x\",\"t\\u0000\":1.5}' | exits 65 verl-batch from-json -o never.dp 2>err
+    printf '%s\n' '{\"t\":\"x\"}' '{\"t\":\"x\",\"t\\u0000\":1.5}' | exits 65 verl-batch from-json -o never.dp 2>err
     echo '{\"z\":1}' | exits 64 verl-batch from-json --dtype z=F31 -o never.dp 2>err
     printf '%s\n' '{\"t\":\"x\"}' '{\"u\":\"x\"}' | exits 65 verl-batch from-json -o never.dp 2>err
     grep -q 'standard input:2: t: no such member' err

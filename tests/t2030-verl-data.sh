@@ -217,7 +217,12 @@ ok "a uid given twice, and a member named like a tensor: 65" '
     exits 65 verl-data uid.jsonl -m "$bytes" -o n.dp 2>err
     grep -q "rows 0 and 1 .*same uid \"u\"" err
     echo "{\"prompt\": \"a\", \"responses\": 1}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
-    grep -q responses err'
+    grep -q responses err
+    for k in "" "uid\\u0000" non_tensor_batch/x; do
+        echo "{\"prompt\": \"a\", \"$k\": 1}" >odd.jsonl
+        exits 65 verl-data odd.jsonl -m "$bytes" -o n.dp 2>err
+        grep -q "no column can be called so" err
+    done'
 ok "Parquet and compressed files are told from lines, with the way to read them" '
     printf PAR1xxxx >p.parquet
     exits 65 verl-data p.parquet -m "$bytes" -o n.dp 2>err

@@ -110,6 +110,10 @@ ok 'a filter that does not compile is 64; a member that names a column is 65' '
     exits 64 score --jq . --command cat -i in.dp -o no.dp
     exits 65 score --jq "{score: 1, uid: 2}" -i in.dp -o no.dp 2>err
     grep -q "member .uid., which would replace" err
+    for k in token_level_scores reward_error values "" "score\\u0000x" non_tensor_batch/x; do
+        exits 65 score --jq "{score: 1, \"$k\": 2}" -i in.dp -o no.dp 2>err
+        grep -q "rename it" err
+    done
     [ ! -e no.dp ]'
 
 # Scorers in shell; $r is the response. `odd` is what happens for the response "#### 4".

@@ -261,6 +261,22 @@ static int put(struct vl_jq *q, struct vl_buf *out, jv v, int depth)
     return bad;
 }
 
+/* What `debug` passes by goes to standard error, as jq prints it. Without a callback libjq 1.6 calls
+ * whatever its memory held. */
+static void debugged(void *data, jv msg)
+{
+    struct vl_jq *q = data;
+    struct vl_buf b = { 0 };
+
+    vl_buf_str(&b, "[\"DEBUG:\",");
+    if (put(q, &b, msg, 0))
+        vl_buf_str(&b, "(nested too deep to print)");
+    vl_buf_str(&b, "]\n");
+    fwrite(b.s, 1, b.n, stderr);
+    vl_buf_free(&b);
+    jv_free(msg);
+}
+
 /* Consumes args_json's value; NULL or malformed text gives an object or an error. */
 static int parse_args(struct vl_jq *q, const char *args, jv *out, struct vl_err *e)
 {
@@ -294,6 +310,7 @@ int vl_jq_open(struct vl_jq **out, const char *filter, const char *args, struct 
     }
     jq_set_error_cb(q->jq, hear, &q->said);
     jq_set_input_cb(q->jq, no_input, NULL);
+    jq_set_debug_cb(q->jq, debugged, q);
     jq_set_attr(q->jq, jv_string("JQ_LIBRARY_PATH"), jv_array());
     if (parse_args(q, args, &values, e)) {
         jv_free(values);

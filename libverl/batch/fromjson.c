@@ -195,7 +195,7 @@ static int find_members(struct from *f, const struct vl_json *j)
             add_member(f, vl_strdup(like->col[i]->name)))
             return f->e->code;
     for (uint32_t i = 0; i < j->node[0].count; i++) {
-        char *name = vl_json_strdup(j, k);
+        char *name = vl_json_name(j, k);
         int there = 0;
 
         for (size_t c = 0; c < f->nm; c++)
@@ -300,7 +300,7 @@ static int measure_row(struct from *f, const struct vl_json *j)
         measure(&f->m[i], j, (uint32_t)v);
     }
     for (uint32_t i = 0; i < j->node[0].count; i++) { /* members that are new in this row */
-        char *name = vl_json_strdup(j, k);
+        char *name = vl_json_name(j, k);
         int known = is_view(f, j, name);
 
         for (size_t c = 0; c < f->nm; c++)

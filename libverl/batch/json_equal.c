@@ -45,19 +45,24 @@ static int same_string(const struct vl_json *a, uint32_t i, const struct vl_json
 
 static int same(const struct vl_json *a, uint32_t i, const struct vl_json *b, uint32_t k);
 
+/* The counts agree; a key that is there twice could still hide one that only b has. */
 static int same_object(const struct vl_json *a, uint32_t i, const struct vl_json *b, uint32_t k)
 {
     uint32_t m = i + 1;
 
     for (uint32_t c = 0; c < a->node[i].count; c++) {
-        char *key = vl_json_strdup(a, m);
         uint32_t v = a->node[m].next;
-        int64_t w = vl_json_get(b, k, key);
+        int64_t w = vl_json_get_as(b, k, a, m);
 
-        free(key);
         if (w < 0 || !same(a, v, b, (uint32_t)w))
             return 0;
         m = a->node[v].next;
+    }
+    m = k + 1;
+    for (uint32_t c = 0; c < b->node[k].count; c++) {
+        if (vl_json_get_as(a, i, b, m) < 0)
+            return 0;
+        m = b->node[b->node[m].next].next;
     }
     return 1;
 }

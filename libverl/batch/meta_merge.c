@@ -38,7 +38,7 @@ static void collect_object(struct collect *c, const struct vl_json *j, uint32_t 
     uint32_t k = obj + 1;
 
     for (uint32_t m = 0; m < j->node[obj].count; m++) {
-        char *name = vl_json_strdup(j, k);
+        char *name = vl_json_name(j, k);
         uint32_t v = j->node[k].next;
         size_t i = 0;
 
@@ -146,9 +146,9 @@ static int merge_objects(struct vl_buf *out, const struct vl_json *a, uint32_t i
 
     vl_buf_ch(out, '{');
     for (uint32_t c = 0; c < a->node[i].count; c++, any = 1) {
-        char *name = vl_json_strdup(a, m), *full = vl_asprintf("%s.%s", key, name);
+        char *name = vl_json_name(a, m), *full = vl_asprintf("%s.%s", key, name);
         uint32_t v = a->node[m].next;
-        int64_t w = vl_json_get(b, k, name);
+        int64_t w = vl_json_get_as(b, k, a, m);
         int rc = 0;
 
         vl_buf_str(out, any ? "," : "");
@@ -166,17 +166,15 @@ static int merge_objects(struct vl_buf *out, const struct vl_json *a, uint32_t i
     }
     m = k + 1;
     for (uint32_t c = 0; c < b->node[k].count; c++) {
-        char *name = vl_json_strdup(b, m);
         uint32_t v = b->node[m].next;
 
-        if (vl_json_get(a, i, name) < 0) {
+        if (vl_json_get_as(a, i, b, m) < 0) {
             vl_buf_str(out, any ? "," : "");
             vl_json_raw(b, m, out);
             vl_buf_ch(out, ':');
             vl_json_raw(b, v, out);
             any = 1;
         }
-        free(name);
         m = b->node[v].next;
     }
     vl_buf_ch(out, '}');

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/fields.h"
 #include "formats/json.h"
 
 enum { KEYS_MAX = 256 };
@@ -117,7 +118,7 @@ static int find_keys(struct vl_reward_result *r, struct vl_err *e)
         if (!r->s[i].extra || vl_json_parse(&j, r->s[i].extra, strlen(r->s[i].extra), "answer", e))
             continue;
         for (uint32_t k = 0; k < j.node[0].count && !e->code; k++, c = j.node[c + 1].next) {
-            char *key = vl_json_strdup(&j, c);
+            char *key = vl_json_name(&j, c);
 
             if (key_index(r, key) >= 0) {
                 free(key);
@@ -309,20 +310,36 @@ static void list_adds(struct vl_batch *b, struct vl_reward_result *r)
     vl_buf_free(&keys);
 }
 
+/* No member may stand in for a column of the batch, of this stage or of a later one. */
+static int keys_fit(struct vl_batch *b, const struct vl_reward_result *r, struct vl_err *e)
+{
+    for (size_t k = 0; k < r->nkeys && !e->code; k++) {
+        const struct vl_field *f = vl_field_find(r->keys[k]);
+
+        if (!vl_col_name_ok(r->keys[k]))
+            vl_fail(e, VL_E_DATA,
+                    "a scorer's answer has the member '%.80s', but no column can be called so: "
+                    "rename it",
+                    r->keys[k]);
+        else if (vl_batch_col(b, r->keys[k]) || (f && !f->json))
+            vl_fail(e, VL_E_DATA,
+                    "a scorer's answer has the member '%s', which would replace the column of that "
+                    "name: rename it",
+                    r->keys[k]);
+    }
+    return e->code;
+}
+
 int vl_reward_store(struct vl_ctx *x, struct vl_batch *b, const struct vl_reward_rows *rows,
                     struct vl_reward_result *res, struct vl_err *e)
 {
     if (find_keys(res, e))
         return e->code;
-    for (size_t k = 0; k < res->nkeys; k++)
-        if (vl_batch_col(b, res->keys[k]) || !*res->keys[k])
-            return vl_fail(e, VL_E_DATA,
-                           "a scorer's answer has the member '%s', which would replace the column "
-                           "of that name: rename it",
-                           res->keys[k]);
     if (add_scores(b, rows, res, e))
         return e->code;
     add_errors(b, res);
+    if (keys_fit(b, res, e))
+        return e->code;
     for (size_t k = 0; k < res->nkeys; k++)
         add_extra(b, res, res->keys[k]);
     list_adds(b, res);

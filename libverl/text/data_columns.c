@@ -186,14 +186,19 @@ static int collect(struct names *x, const struct vl_row_work *w, struct vl_row *
         uint32_t k, c;
 
         for (k = 0, c = 1; k < j->node[0].count; k++, c = j->node[c + 1].next) {
-            char *name = vl_json_strdup(j, c);
+            char *name = vl_json_name(j, c);
             const struct vl_field *f = vl_field_find(name);
 
             if (used_up(w->o, name) || known(x, name)) {
                 free(name);
                 continue;
             }
-            if ((f && !f->json) || strcmp(name, "raw_prompt") == 0 || !*name)
+            if (!vl_col_name_ok(name))
+                vl_fail(e, VL_E_DATA,
+                        "row %" PRId64 " of the files has a member \"%.80s\", but no column can be "
+                        "called so: rename or delete it with --map",
+                        row[i]->index, name);
+            else if ((f && !f->json) || strcmp(name, "raw_prompt") == 0)
                 vl_fail(e, VL_E_DATA,
                         "row %" PRId64 " of the files has a member \"%.80s\", which is a column of "
                         "the batch: rename it, for example with --map '.x = .[\"%.80s\"] | "

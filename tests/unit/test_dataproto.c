@@ -375,6 +375,10 @@ CASE(22)
 CASE(23)
 {
     unite(tensor_and("n", "[1]"), tensor_and("n", "[1.0]"), VL_E_DATA, "column n differs at row 0");
+    unite(tensor_and("n", "[{\"x\":1,\"x\":1}]"), tensor_and("n", "[{\"x\":1,\"y\":2}]"), VL_E_DATA,
+          "column n differs at row 0");
+    unite(tensor_and("n", "[{\"x\\u0000y\":1}]"), tensor_and("n", "[{\"x\":1}]"), VL_E_DATA,
+          "column n differs at row 0");
     unite(tensor_and("n", "[{\"x\":1,\"y\":2}]"), tensor_and("n", "[{\"y\":2,\"x\":1}]"), 0,
           "a=[0] n=[{\"y\":2,\"x\":1}]");
 }
