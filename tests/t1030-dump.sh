@@ -28,7 +28,7 @@ ok "head N, -n N and --rows A:B; past the end there is nothing" "
     exits 64 verl-dump head x.dp 2>err"
 ok "-f: a jq filter; -r without quotes; its mistakes are 64 and 65 with the row" "
     verl-dump -f 'select(.a > 0.7) | .uid' -r x.dp | tr '\n' ' ' | grep -qx 'p1 p1 '
-    [ \"\$(verl-dump -f '(.sample | debug | empty), .uid' -n 1 x.dp 2>err)\" = '\"p1\"' ]
+    [ \"\$(verl-dump -f '(.sample | debug | empty), .uid' -n 1 x.dp 2>err)\" = '\"p0\"' ]
     grep -q '\[\"DEBUG:\",0\]' err
     exits 64 verl-dump -f '.[' x.dp 2>err
     exits 65 verl-dump -f '.a.b' x.dp 2>err
