@@ -178,5 +178,5 @@ ok "logits that overflow: 65 with row and position, no output" "
     dd if=big of=bad/model.safetensors bs=1 seek=\$((n - 128)) conv=notrunc 2>/dev/null
     refused 65 'row [0-9], sample 0.*response position [0-9] is not finite' -m bad -i p.dp --compute fp32
     exits 65 verl-logprob -q -m bad -i gen.dp -o none.dp --compute fp32 2>log
-    grep -q 'row [0-9]*, response position [0-9]*' log"
+    grep -q 'row [0-9]* (uid .*), response position [0-9]*' log"
 done_testing

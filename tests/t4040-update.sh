@@ -67,7 +67,8 @@ ok 'sft killed between two saves goes on from the last one to the same bits' "
     verl-update -q -s whole --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16 \
         trainer.total_training_steps=20 -o y.dp
     [ \$(hash_of part) = \$(hash_of whole) ]
-    [ \$(metric x.dp train/loss) = \$(metric y.dp train/loss) ]"
+    verl-dump --schema x.dp | jq .meta_info >x.json
+    verl-dump --schema y.dp | jq .meta_info | cmp - x.json"
 ok 'the actor raises the log-probs of good answers and lowers those of bad ones' "
     verl-update -q -s act -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
     verl-logprob -q -m act -i b.dp -o new.dp
@@ -125,7 +126,17 @@ ok 'a batch with something wrong is 65 and says what' "
     verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .advantages[0] = \"NaN\" else . end' |
         verl-batch from-json -q --like old.dp -i - -o nan.dp
     exits 65 verl-update -s w3 -m m -i nan.dp -o x.dp 2>err
-    grep -q 'row 3: advantages is' err
+    grep -q 'row 3 (uid \"0-3\"): advantages is' err
+    verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .response_mask[0] = 2 else . end' |
+        verl-batch from-json -q --like old.dp -i - -o two.dp
+    verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .attention_mask[4:] = [1, 0, 0, 0, 0] | .response_mask = [1, 1, 0, 0, 0] else . end' |
+        verl-batch from-json -q --like old.dp -i - -o long.dp
+    for c in 'verl-update -s w3' verl-logprob verl-value; do
+        exits 65 \$c -m m -i two.dp -o x.dp 2>err
+        grep -q 'row 3 (uid \"0-3\"): response_mask is 2 at position 0; a mask is 0 or 1' err
+        exits 65 \$c -m m -i long.dp -o x.dp 2>err
+        grep -q 'row 3 (uid \"0-3\"): response_mask is 1 at position 1, .* only 1 tokens' err
+    done
     exits 64 verl-update -s w -m m -i old.dp policy_loss.loss_mode=best -o x.dp 2>err
     exits 64 verl-update -m m -i old.dp -o x.dp 2>err
     grep -q 'give -s DIR' err"

@@ -4,6 +4,8 @@
  * one name, which neither the JSON view nor a flat tensordict can hold. Readers refuse it. */
 #include "libverl/batch/batch.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -353,5 +355,33 @@ int vl_batch_need(const struct vl_batch *b, const char *name, enum vl_dtype t, i
         inner[d] = c->shape[d + 1];
     if (data_out)
         *(void **)data_out = c->data;
+    return 0;
+}
+
+const char *vl_batch_row_name(const struct vl_batch *b, int64_t row, char *buf, size_t size)
+{
+    const struct vl_col *c = vl_batch_col(b, "uid");
+    size_t n = 0;
+    const char *uid = c && c->kind == VL_COL_JSON ? vl_col_json(c, row, &n) : NULL;
+
+    if (uid)
+        snprintf(buf, size, "row %" PRId64 " (uid %.*s)", row, (int)(n < 80 ? n : 80), uid);
+    else
+        snprintf(buf, size, "row %" PRId64, row);
+    return buf;
+}
+
+int vl_batch_need_mask(const struct vl_batch *b, const char *name, int64_t *width,
+                       const int64_t **mask, struct vl_err *e)
+{
+    char who[128];
+
+    if (vl_batch_need(b, name, VL_I64, 1, width, mask, e))
+        return e->code;
+    for (int64_t k = 0; k < b->rows * *width; k++)
+        if ((*mask)[k] != 0 && (*mask)[k] != 1)
+            return vl_fail(
+                e, VL_E_DATA, "%s: %s is %" PRId64 " at position %" PRId64 "; a mask is 0 or 1",
+                vl_batch_row_name(b, k / *width, who, sizeof who), name, (*mask)[k], k % *width);
     return 0;
 }

@@ -108,6 +108,13 @@ const void *vl_col_row(const struct vl_col *c, int64_t row, size_t *n);
 int vl_batch_need(const struct vl_batch *b, const char *name, enum vl_dtype t, int ndim_inner,
                   int64_t *inner, void *data_out, struct vl_err *e) VL_MUST_CHECK;
 
+/* A mask: vl_batch_need for I64 (rows, *width), whose values must be 0 or 1. */
+int vl_batch_need_mask(const struct vl_batch *b, const char *name, int64_t *width,
+                       const int64_t **mask, struct vl_err *e) VL_MUST_CHECK;
+/* `row 3 (uid "0-17")` for messages, or `row 3` without a uid; into buf, which is returned. 128
+ * bytes are enough. */
+const char *vl_batch_row_name(const struct vl_batch *b, int64_t row, char *buf, size_t size);
+
 /* The error "what: no column NAME (there are ...)"; returns VL_E_DATA. */
 int vl_batch_missing(const struct vl_batch *b, const char *what, const char *name,
                      struct vl_err *e);

@@ -2,7 +2,6 @@
 #include "libverl/engine/pack.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,21 +10,6 @@ struct source {
     const int64_t *prompts, *responses, *ids, *mask; /* NULL when the batch has none */
     int64_t P, R, V;
 };
-
-/* "row 3 (uid "0-17")" for messages. */
-static void name_row(const struct source *s, int64_t row, char *out, size_t n)
-{
-    const struct vl_col *c = vl_batch_col(s->b, "uid");
-    size_t len;
-
-    if (c && c->kind == VL_COL_JSON) {
-        const char *uid = vl_col_json(c, row, &len);
-
-        snprintf(out, n, "row %" PRId64 " (uid %.*s)", row, (int)(len > 80 ? 80 : len), uid);
-    } else {
-        snprintf(out, n, "row %" PRId64, row);
-    }
-}
 
 /* A (B, width) I64 column if the batch has it; *width is -1 for any or the width it must have. */
 static int optional(const struct source *s, const char *name, int64_t *width, const int64_t **data,
@@ -100,7 +84,7 @@ static int take_ids(const struct source *s, int64_t row, int64_t at, int64_t n, 
         int64_t id = s->ids ? s->ids[row * S + i] : two[row * width + j];
 
         if (id < 0 || id >= s->V) {
-            name_row(s, row, who, sizeof who);
+            vl_batch_row_name(s->b, row, who, sizeof who);
             return vl_fail(e, VL_E_DATA,
                            "%s, position %" PRId64 " of input_ids: id %" PRId64
                            " is outside the model's vocabulary of %" PRId64
@@ -108,7 +92,7 @@ static int take_ids(const struct source *s, int64_t row, int64_t at, int64_t n, 
                            who, i, id, s->V);
         }
         if (s->ids && two && two[row * width + j] != id) {
-            name_row(s, row, who, sizeof who);
+            vl_batch_row_name(s->b, row, who, sizeof who);
             return vl_fail(e, VL_E_DATA,
                            "%s, position %" PRId64 ": input_ids has %" PRId64 ", %s has %" PRId64
                            "; drop the column that is wrong",
@@ -127,14 +111,14 @@ static int read_row(struct vl_rows *r, const struct source *s, int64_t row, stru
 
     if (!run_of_ones(mask, s->P, &pat, &plen) || !run_of_ones(mask + s->P, s->R, &rat, &rlen) ||
         rat > 0) {
-        name_row(s, row, who, sizeof who);
+        vl_batch_row_name(s->b, row, who, sizeof who);
         return vl_fail(e, VL_E_DATA,
                        "%s: attention_mask must be one run of ones in the prompt and one from the "
                        "response's first column, zeros elsewhere",
                        who);
     }
     if (rlen && !plen) {
-        name_row(s, row, who, sizeof who);
+        vl_batch_row_name(s->b, row, who, sizeof who);
         return vl_fail(e, VL_E_DATA,
                        "%s has a response and no prompt token: nothing predicts its first token "
                        "(begin prompts with the model's begin token)",

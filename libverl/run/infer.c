@@ -248,32 +248,38 @@ int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const doubl
 int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **mask,
                   struct vl_err *e)
 {
+    int given = vl_batch_col(b, "response_mask") != NULL;
     const int64_t *column = NULL;
     int64_t R = r->R;
+    char who[128];
 
-    if (vl_try_alloc(mask, (size_t)r->B * (size_t)R, sizeof **mask, "response mask", e))
+    if (vl_try_alloc(mask, (size_t)r->B * (size_t)R, sizeof **mask, "response mask", e) ||
+        (given && vl_batch_need_mask(b, "response_mask", &R, &column, e)))
         return e->code;
-    if (vl_batch_col(b, "response_mask")) {
-        if (vl_batch_need(b, "response_mask", VL_I64, 1, &R, &column, e))
-            return e->code;
-        memcpy(*mask, column, (size_t)(r->B * R) * sizeof **mask);
-        return 0;
+    for (int64_t k = 0; k < r->B * R; k++) {
+        int token = k % R < r->rlen[k / R];
+
+        (*mask)[k] = given ? column[k] : token;
+        if ((*mask)[k] && !token)
+            return vl_fail(e, VL_E_DATA,
+                           "%s: response_mask is 1 at position %" PRId64
+                           ", but by attention_mask the response has only %" PRId32 " tokens",
+                           vl_batch_row_name(b, k / R, who, sizeof who), k % R, r->rlen[k / R]);
     }
-    for (int64_t i = 0; i < r->B; i++)
-        for (int64_t t = 0; t < r->rlen[i]; t++)
-            (*mask)[i * R + t] = 1;
     return 0;
 }
 
-int vl_infer_finite(const char *name, const float *x, const int64_t *mask, int64_t B, int64_t R,
-                    struct vl_err *e)
+int vl_infer_finite(const char *name, const float *x, const int64_t *mask, const struct vl_batch *b,
+                    int64_t R, struct vl_err *e)
 {
-    for (int64_t i = 0; i < B * R; i++)
-        if (mask[i] && !isfinite(x[i]))
+    char who[128];
+
+    for (int64_t k = 0; k < b->rows * R; k++)
+        if (mask[k] && !isfinite(x[k]))
             return vl_fail(e, VL_E_DATA,
-                           "row %" PRId64 ", response position %" PRId64 ": %s is %g: the weights "
-                           "hold NaN or overflow",
-                           i / R, i % R, name, (double)x[i]);
+                           "%s, response position %" PRId64 ": %s is %g: the weights hold NaN or "
+                           "overflow",
+                           vl_batch_row_name(b, k / R, who, sizeof who), k % R, name, (double)x[k]);
     return 0;
 }
 

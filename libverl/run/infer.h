@@ -59,14 +59,15 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
 int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const double *opt, double *out,
                          struct vl_err *e) VL_MUST_CHECK;
 
-/* The batch's response_mask (B, R), or one made from the response lengths. Caller frees. */
+/* The batch's response_mask (B, R), 0 or 1 and 1 only at the response's tokens, or one made from the
+ * response lengths. Caller frees. */
 int vl_infer_mask(const struct vl_batch *b, const struct vl_rows *r, int64_t **mask,
                   struct vl_err *e) VL_MUST_CHECK;
 
 /* VL_E_DATA naming row and position when a value under the mask is not finite: such numbers never
  * reach a file. */
-int vl_infer_finite(const char *name, const float *x, const int64_t *mask, int64_t B, int64_t R,
-                    struct vl_err *e) VL_MUST_CHECK;
+int vl_infer_finite(const char *name, const float *x, const int64_t *mask, const struct vl_batch *b,
+                    int64_t R, struct vl_err *e) VL_MUST_CHECK;
 
 /* Adds a (B, R) F32 column and takes the data in. */
 int vl_infer_add(struct vl_batch *b, const char *name, int64_t R, const float *data,

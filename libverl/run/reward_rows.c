@@ -24,7 +24,7 @@ static int find_mask(struct vl_reward_rows *r, struct vl_err *e)
     const int64_t *m;
 
     if (vl_batch_col(r->b, "attention_mask")) {
-        if (vl_batch_need(r->b, "attention_mask", VL_I64, 1, wide, &m, e))
+        if (vl_batch_need_mask(r->b, "attention_mask", wide, &m, e))
             return e->code;
         if (wide[0] < r->R || (r->prompts && wide[0] != r->P + r->R))
             return vl_fail(e, VL_E_DATA,
@@ -42,7 +42,7 @@ static int find_mask(struct vl_reward_rows *r, struct vl_err *e)
                        "its responses is unknown: run verl-rollout or unite it with -i");
     wide[0] = r->R;
     r->stride = r->R;
-    return vl_batch_need(r->b, "response_mask", VL_I64, 1, wide, &r->valid, e);
+    return vl_batch_need_mask(r->b, "response_mask", wide, &r->valid, e);
 }
 
 int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, const char *source_key,

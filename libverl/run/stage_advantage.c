@@ -64,20 +64,6 @@ static void work_free(struct work *w)
     free(w->left_out);
 }
 
-/* "row 3 (uid "0-17")" for messages. */
-static const char *row_name(const struct work *w, int64_t i, char *buf, size_t size)
-{
-    const struct vl_col *c = vl_batch_col(w->b, "uid");
-    size_t n = 0;
-    const char *uid = c && c->kind == VL_COL_JSON ? vl_col_json(c, i, &n) : NULL;
-
-    if (uid)
-        snprintf(buf, size, "row %lld (uid %.*s)", (long long)i, (int)(n < 80 ? n : 80), uid);
-    else
-        snprintf(buf, size, "row %lld", (long long)i);
-    return buf;
-}
-
 /* ---- Options that need no data ---- */
 
 static int check_options(struct vl_ctx *x, const struct vl_advantage_opts *o, struct vl_corr *corr,
@@ -145,11 +131,11 @@ static int read_mask(struct work *w, struct vl_err *e)
         vl_try_alloc(&w->mask, (size_t)(w->B * w->L), sizeof(int64_t), "response mask", e))
         return e->code;
     if (vl_batch_col(w->b, "response_mask")) {
-        if (vl_batch_need(w->b, "response_mask", VL_I64, 1, inner, &m, e))
+        if (vl_batch_need_mask(w->b, "response_mask", inner, &m, e))
             return e->code;
         wide[0] = w->L;
     } else {
-        if (vl_batch_need(w->b, "attention_mask", VL_I64, 1, wide, &m, e))
+        if (vl_batch_need_mask(w->b, "attention_mask", wide, &m, e))
             return vl_err_prefix(e,
                                  "there is no response_mask, and for one from the attention mask");
         if (wide[0] < w->L)
@@ -160,7 +146,7 @@ static int read_mask(struct work *w, struct vl_err *e)
     }
     for (int64_t i = 0; i < w->B; i++)
         for (int64_t t = 0; t < w->L; t++)
-            w->valid[i * w->L + t] = m[i * wide[0] + wide[0] - w->L + t] != 0;
+            w->valid[i * w->L + t] = m[i * wide[0] + wide[0] - w->L + t];
     memcpy(w->mask, w->valid, (size_t)(w->B * w->L) * sizeof(int64_t));
     if (vl_masked_count(w->valid, w->B * w->L) == 0)
         return vl_fail(e, VL_E_DATA,
@@ -201,9 +187,10 @@ static int read_scores(struct work *w, struct vl_err *e)
     for (int64_t j = 0; j < w->B * w->L; j++) {
         int counts = (w->valid[j] || w->o->as_verl) && !w->left_out[j / w->L];
         if (counts && !isfinite(s[j]))
-            return vl_fail(
-                e, VL_E_DATA, "%s: %s is %g at response token %lld; scores must be finite",
-                row_name(w, j / w->L, who, sizeof(who)), name, s[j], (long long)(j % w->L));
+            return vl_fail(e, VL_E_DATA,
+                           "%s: %s is %g at response token %lld; scores must be finite",
+                           vl_batch_row_name(w->b, j / w->L, who, sizeof(who)), name, s[j],
+                           (long long)(j % w->L));
         w->rewards[j] = isfinite(s[j]) ? s[j] : 0;
     }
     return 0;
@@ -468,7 +455,8 @@ static int estimate(struct work *w, struct vl_err *e)
         if (w->mask[j] && !isfinite(adv[j])) {
             char who[120];
             vl_fail(e, VL_E_DATA, "%s: the advantage of response token %lld is %g",
-                    row_name(w, j / w->L, who, sizeof(who)), (long long)(j % w->L), adv[j]);
+                    vl_batch_row_name(w->b, j / w->L, who, sizeof(who)), (long long)(j % w->L),
+                    adv[j]);
             goto done;
         }
     }
@@ -515,7 +503,7 @@ static int scores_by_uid(struct work *w, const struct vl_batch *g, struct vl_err
         if (found != 1)
             return vl_fail(e, VL_E_DATA,
                            "%s has %lld rows in the baseline; wanted one greedy response a prompt",
-                           row_name(w, i, who, sizeof(who)), (long long)found);
+                           vl_batch_row_name(w->b, i, who, sizeof(who)), (long long)found);
     }
     return 0;
 }

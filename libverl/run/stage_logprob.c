@@ -93,7 +93,7 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
-    if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, r->B, r->R, e) ||
+    if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, b, r->R, e) ||
         vl_infer_add(b, name, r->R, logp, e))
         goto done;
     if (old && (vl_infer_add(b, "entropys", r->R, entropy, e) ||

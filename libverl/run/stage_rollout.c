@@ -143,15 +143,17 @@ static int read_prompts(struct rollout *r, struct vl_err *e)
 /* An empty prompt becomes the begin token: a model needs something to predict from. */
 static int fill_empty(struct rollout *r, struct vl_err *e)
 {
+    char who[128];
+
     r->bos = (int32_t)r->f.model->bos_id;
     for (int64_t i = 0; i < r->in.rows; i++) {
         if (r->p[i].len)
             continue;
         if (r->bos < 0)
             return vl_fail(e, VL_E_DATA,
-                           "row %" PRId64 " has an empty prompt and %s names no begin token "
-                           "(bos_token_id): nothing predicts the first token",
-                           i, r->f.model->dir);
+                           "%s has an empty prompt and %s names no begin token (bos_token_id): "
+                           "nothing predicts the first token",
+                           vl_batch_row_name(&r->in, i, who, sizeof who), r->f.model->dir);
         r->p[i].ids = &r->bos;
         r->p[i].len = 1;
         r->empty++;
@@ -166,6 +168,7 @@ static int check_context(struct rollout *r, int64_t *max_len, struct vl_err *e)
 {
     const struct vl_rollout_opts *o = r->o;
     int64_t context = r->f.model->cfg.max_positions, longest = 0, at = 0;
+    char who[128];
 
     for (int64_t i = 0; i < r->in.rows; i++)
         if (r->p[i].len > longest)
@@ -181,13 +184,13 @@ static int check_context(struct rollout *r, int64_t *max_len, struct vl_err *e)
         return 0; /* rows end where the context does */
     }
     if (context && longest + o->response_length > context)
-        return vl_fail(
-            e, VL_E_USAGE,
-            "row %" PRId64 "'s prompt of %" PRId64 " tokens and rollout.response_length=%" PRId64
-            " pass the model's context of %" PRId64 ": use %" PRId64
-            " or shorter prompts, or rollout.max_model_len=%" PRId64 " to end rows there",
-            at, longest, o->response_length, context, context > longest ? context - longest : 0,
-            context);
+        return vl_fail(e, VL_E_USAGE,
+                       "%s: the prompt of %" PRId64 " tokens and rollout.response_length=%" PRId64
+                       " pass the model's context of %" PRId64 ": use %" PRId64
+                       " or shorter prompts, or rollout.max_model_len=%" PRId64
+                       " to end rows there",
+                       vl_batch_row_name(&r->in, at, who, sizeof who), longest, o->response_length,
+                       context, context > longest ? context - longest : 0, context);
     return 0;
 }
 

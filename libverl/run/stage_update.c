@@ -192,15 +192,37 @@ static int identify(struct job *j, struct vl_err *e)
            vl_comm_bcast(c, j->hash, sizeof j->hash, 0, e);
 }
 
-/* Steps of an sft run that a version of it has done; 0 when it is complete (no progress member). */
-static int64_t progress_of(const struct vl_state_record *r)
+/* The record of an unfinished sft run; its counts make the final metrics those of an unbroken run. */
+static char *progress_text(const struct job *j, int64_t done)
 {
+    const struct totals *t = &j->sum;
+
+    return vl_asprintf("{\"step\": %" PRId64 ", \"of\": %" PRId64 ", \"steps\": %" PRId64
+                       ", \"skipped\": %" PRId64 ", \"empty\": %" PRId64 ", \"rows\": %" PRId64
+                       ", \"tokens\": %" PRId64 ", \"changed\": %" PRId64 "}",
+                       done, j->plan.steps, t->steps, t->skipped, t->empty, t->rows, t->tokens,
+                       t->changed);
+}
+
+/* Steps of an sft run that a version of it has done, and what was counted on the way; 0 when it is
+ * complete (no progress member). */
+static int64_t progress_of(const struct vl_state_record *r, struct totals *t)
+{
+    const struct {
+        const char *key;
+        int64_t *to;
+    } count[] = { { "steps", &t->steps }, { "skipped", &t->skipped }, { "empty", &t->empty },
+                  { "rows", &t->rows },   { "tokens", &t->tokens },   { "changed", &t->changed } };
     struct vl_json js = { 0 };
     struct vl_err ignored = { 0 };
     int64_t step = 0;
 
-    if (r->progress && !vl_json_parse(&js, r->progress, strlen(r->progress), "progress", &ignored))
+    if (r->progress &&
+        !vl_json_parse(&js, r->progress, strlen(r->progress), "progress", &ignored)) {
         vl_json_i64(&js, vl_json_get(&js, 0, "step"), &step);
+        for (size_t i = 0; i < sizeof count / sizeof *count; i++)
+            vl_json_i64(&js, vl_json_get(&js, 0, count[i].key), count[i].to);
+    }
     vl_json_free(&js);
     return step;
 }
@@ -242,7 +264,7 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     }
     if (vl_comm_agree(&x->comm, e))
         return e->code;
-    step = progress_of(&r);
+    step = progress_of(&r, &j->sum);
     j->parent = r.parent;
     memcpy(j->parent_hash, r.parent_hash ? r.parent_hash : "", r.parent_hash ? 33 : 1);
     if (step) {
@@ -251,6 +273,7 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
         j->start = j->position = step;
         vl_state_record_free(&j->s.rec);
         j->s.rec = r;
+        j->s.rec.skipped -= j->sum.skipped; /* publish adds them again */
         j->s.base = j->made;
         return 0;
     }
@@ -417,8 +440,7 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
         r.options = vl_strdup(j->options);
         r.metrics = vl_strdup(metrics);
         if (done < j->plan.steps)
-            r.progress =
-                vl_asprintf("{\"step\": %" PRId64 ", \"of\": %" PRId64 "}", done, j->plan.steps);
+            r.progress = progress_text(j, done);
         if (!host_slab(u, dev[0], &host[0], &owned[0], e) &&
             !host_slab(u, dev[1], &host[1], &owned[1], e) &&
             !host_slab(u, dev[2], &host[2], &owned[2], e) &&
@@ -501,7 +523,7 @@ static int run_steps(struct job *j, struct vl_err *e)
     }
     if (j->sum.empty)
         vl_warn(&u->x->log, "%" PRId64 " of %" PRId64 " steps had no valid token and were left out",
-                j->sum.empty, j->plan.steps - j->start);
+                j->sum.empty, j->plan.steps);
     if (!j->sum.steps && !j->sum.skipped)
         return vl_fail(e, VL_E_DATA,
                        "no row has a valid token (response_mask is 0 everywhere): "

@@ -15,7 +15,7 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_infer *f,
     int64_t n = r->B * r->R;
     double sum = 0, tokens = 0;
 
-    if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite("value", value, mask, r->B, r->R, e))
+    if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite("value", value, mask, b, r->R, e))
         goto done;
     for (int64_t i = 0; i < n; i++) {
         if (!mask[i])

@@ -143,38 +143,29 @@ static int critic_columns(struct vl_update *u, const struct vl_batch *b, int64_t
            check_stale(u, b, "values", base, e);
 }
 
-/* Valid tokens of each row; a mask bit outside the response's tokens is a mistake in the batch. */
-static int count_valid(struct vl_update_data *d, struct vl_err *e)
+static void count_valid(struct vl_update_data *d)
 {
     const struct vl_rows *r = &d->rows;
 
     d->valid = vl_alloc(sizeof *d->valid * (size_t)(r->B ? r->B : 1));
-    for (int64_t i = 0; i < r->B; i++)
-        for (int64_t t = 0; t < r->R; t++) {
-            if (!d->mask[i * r->R + t])
-                continue;
-            if (t >= r->rlen[i])
-                return vl_fail(e, VL_E_DATA,
-                               "row %" PRId64 ": response_mask is 1 at position %" PRId64
-                               ", but the response has only %" PRId32 " tokens",
-                               i, t, r->rlen[i]);
-            d->valid[i]++;
-        }
-    return 0;
+    for (int64_t k = 0; k < r->B * r->R; k++)
+        d->valid[k / r->R] += d->mask[k];
 }
 
 /* Numbers at valid tokens must be finite: a NaN would only show as a skipped step. */
-static int check_column(const struct vl_update_data *d, const float *x, const char *name,
-                        struct vl_err *e)
+static int check_column(const struct vl_update_data *d, const struct vl_batch *b, const float *x,
+                        const char *name, struct vl_err *e)
 {
     int64_t n = d->rows.B * d->rows.R;
+    char who[128];
 
     for (int64_t k = 0; x && k < n; k++)
         if (d->mask[k] && !isfinite(x[k]))
             return vl_fail(e, VL_E_DATA,
-                           "row %" PRId64 ": %s is %f at position %" PRId64
+                           "%s: %s is %f at position %" PRId64
                            ", where response_mask is 1; it must be finite",
-                           k / d->rows.R, name, (double)x[k], k % d->rows.R);
+                           vl_batch_row_name(b, k / d->rows.R, who, sizeof who), name, (double)x[k],
+                           k % d->rows.R);
     return 0;
 }
 
@@ -212,8 +203,9 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
     if (vl_rows_read(&d->rows, b, u->f.model->cfg.V, e))
         return e->code;
     R = d->rows.R;
-    if (vl_infer_mask(b, &d->rows, &d->mask, e) || count_valid(d, e))
+    if (vl_infer_mask(b, &d->rows, &d->mask, e))
         return e->code;
+    count_valid(d);
     if (u->o->role == VL_ROLE_ACTOR &&
         (actor_columns(u, b, R, base, e) ||
          vl_infer_temperature(u->x, b, &u->o->temperature, &temperature, e)))
@@ -223,11 +215,12 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
     d->inv_temp = vl_inv_temperature(temperature);
     if (u->o->role == VL_ROLE_ACTOR && vl_pg_needs_draw(u->actor.loss))
         make_draws(u, b);
-    return check_column(d, d->old_logp, "old_log_probs", e) ||
-           check_column(d, d->adv, "advantages", e) ||
-           check_column(d, d->ref_logp, "ref_log_prob", e) ||
-           check_column(d, d->is_weights, "rollout_is_weights", e) ||
-           check_column(d, d->values, "values", e) || check_column(d, d->returns, "returns", e);
+    return check_column(d, b, d->old_logp, "old_log_probs", e) ||
+           check_column(d, b, d->adv, "advantages", e) ||
+           check_column(d, b, d->ref_logp, "ref_log_prob", e) ||
+           check_column(d, b, d->is_weights, "rollout_is_weights", e) ||
+           check_column(d, b, d->values, "values", e) ||
+           check_column(d, b, d->returns, "returns", e);
 }
 
 void vl_update_data_free(struct vl_update_data *d)
