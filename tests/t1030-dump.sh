@@ -26,6 +26,10 @@ ok "head N, -n N and --rows A:B; past the end there is nothing" "
     exits 64 verl-dump --rows 3:1 x.dp 2>err
     exits 64 verl-dump -n 1 --rows 1:2 x.dp 2>err
     exits 64 verl-dump head x.dp 2>err"
+ok "a reader that has enough is no error to report" "
+    verl-batch repeat 3000 -i x.dp -o long.dp
+    { verl-dump long.dp 2>err || echo \$? >status; } | head -n 1 | grep -q p0
+    [ ! -s err ] && [ \$(cat status) = 141 ]"
 ok "-f: a jq filter; -r without quotes; its mistakes are 64 and 65 with the row" "
     verl-dump -f 'select(.a > 0.7) | .uid' -r x.dp | tr '\n' ' ' | grep -qx 'p1 p1 '
     [ \"\$(verl-dump -f '(.sample | debug | empty), .uid' -n 1 x.dp 2>err)\" = '\"p0\"' ]

@@ -69,6 +69,7 @@ static int open_stdout(struct vl_publish *p, int binary, struct vl_err *e)
     p->name = vl_strdup("standard output");
     p->fd = STDOUT_FILENO;
     p->is_stdout = 1;
+    p->is_text = !binary;
     return 0;
 }
 
@@ -140,6 +141,10 @@ int vl_publish_write(struct vl_publish *p, const void *data, size_t n, struct vl
 
         if (w < 0 && errno == EINTR)
             continue;
+        if (w < 0 && errno == EPIPE && p->is_stdout && p->is_text) {
+            signal(SIGPIPE, SIG_DFL); /* `| head` has enough lines: no more to say than cat has */
+            raise(SIGPIPE);
+        }
         if (w <= 0)
             return vl_fail_errno(e, VL_E_IO, "%s: write failed", p->name);
         at += w;

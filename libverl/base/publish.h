@@ -14,7 +14,7 @@ struct vl_publish {
     char *final; /* links resolved; NULL when written in place */
     char *aside; /* the file being written; NULL when written in place */
     int fd;
-    int is_stdout;
+    int is_stdout, is_text; /* text on a pipe that nobody reads any more: ended by SIGPIPE */
 };
 
 /* path "-" is standard output, refused (VL_E_USAGE) when `binary` and it is a terminal. VL_E_CREATE
