@@ -81,7 +81,10 @@ ok 'an unknown source is 65 with the known ones, before anything is scored' '
     exits 65 score -i u.dp -o no.dp 2>err
     grep -q "row 0 (uid \"0-0\", sample 0): no scorer for data_source .gsm8k.; known are .*openai/gsm8k" err
     [ $(wc -l <err) = 1 ]
-    [ ! -e no.dp ]'
+    [ ! -e no.dp ]
+    verl-batch drop -k data_source -i u.dp -o u2.dp
+    exits 65 score -i u2.dp -o no.dp 2>err
+    grep -q "row 0 .* has no data_source .*--jq" err'
 ok 'a rule without ground truth is 65; a filter goes without' '
     echo "{\"uid\":\"0-0\",\"sample\":0,\"response\":\"abc\"}" | batch n.dp
     exits 65 score -i n.dp -o no.dp 2>err

@@ -97,11 +97,16 @@ static int check_sources(const struct work *w, struct vl_err *e)
         if (vl_rule_for_source(source.n ? source.s : "", source.n))
             continue;
         vl_rule_sources(&known);
-        vl_fail(e, VL_E_DATA,
-                "%s: no scorer for %s '%.100s'; known are %.600s; or give --scorer, --jq or "
-                "--command",
-                vl_reward_row_name(&w->rows, i, name, sizeof name), w->o->source_key,
-                source.n ? source.s : "", known.s);
+        vl_reward_row_name(&w->rows, i, name, sizeof name);
+        if (!source.n)
+            vl_fail(e, VL_E_DATA,
+                    "%s: has no %s to choose a scorer by: give --scorer, --jq or --command", name,
+                    w->o->source_key);
+        else
+            vl_fail(e, VL_E_DATA,
+                    "%s: no scorer for %s '%.100s'; known are %.600s; or give --scorer, --jq or "
+                    "--command",
+                    name, w->o->source_key, source.s, known.s);
         break;
     }
     vl_buf_free(&source);
