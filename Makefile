@@ -83,9 +83,14 @@ $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RU
     -DVL_MPI_VERSION='"$(if $(filter 1,$(MPI)),mpich $(shell pkg-config --modversion mpich),no)"' \
     -DVL_JQ_VERSION='"$(patsubst jq-%,%,$(shell jq --version 2>/dev/null))"'
 
+# Kernels are inlined many times over: with every check of UBSan beside ASan's one file takes a minute.
+ifeq ($(SAN),1)
+  $(BUILD)/kernels/cpu/%.o: KSAN := -fno-sanitize=bounds,alignment,null,object-size,pointer-overflow
+endif
+
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(KFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(KFLAGS) $(KSAN) -MMD -MP -c -o $@ $<
 
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
