@@ -1,5 +1,5 @@
 /* verl-data - rows of JSON lines to one tokenized prompt batch. */
-#include "libverl/text/data.h"
+#include "libverl/run/stage_data.h"
 
 int main(int argc, char **argv)
 {

@@ -25,6 +25,8 @@ only "libverl/algo: arrays in, arrays out; no files, no ranks" 'libverl/algo/|li
     libverl/algo/*.[ch]
 only "libverl/comm includes base" 'libverl/comm/|libverl/base/' libverl/comm/*.[ch]
 only "libverl includes libverl and formats" 'libverl/|formats/' libverl/*/*.[ch]
+only "only libverl/run knows what a stage is" 'libverl/(base|batch|text|model|engine|algo|reward|comm)/|formats/' \
+    $(ls libverl/*/*.[ch] | grep -v '^libverl/run/')
 only "cmd includes libverl and formats" 'libverl/|formats/|cmd/' cmd/*.[ch]
 for d in kernels/*/; do
     d=${d%/}

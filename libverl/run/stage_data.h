@@ -1,9 +1,9 @@
-/* data.h - verl-data: rows of JSON lines to one tokenized prompt batch.
+/* stage_data.h - verl-data: rows of JSON lines to one tokenized prompt batch.
  *
  * The rows of training batch K are a pure function of (files, options, seed, K): no state is kept,
  * so a run can be resumed, or one step redone, from the step's number alone. */
-#ifndef VL_DATA_H
-#define VL_DATA_H
+#ifndef VL_STAGE_DATA_H
+#define VL_STAGE_DATA_H
 
 #include "libverl/run/stage.h"
 #include "libverl/text/tok.h"

@@ -2,7 +2,7 @@
  *
  * Masks come from lengths, never from ids. Every member of a row that is not used up here becomes a
  * JSON column of its name, as in verl. */
-#include "libverl/text/data_impl.h"
+#include "libverl/run/data_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * A string prompt is text: tokenized with the special tokens the tokenizer itself adds. A list of
  * messages goes through a chat template, and nothing is added to what the template wrote. */
-#include "libverl/text/data_impl.h"
+#include "libverl/run/data_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

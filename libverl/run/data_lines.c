@@ -1,6 +1,6 @@
 /* data_lines.c - JSON lines files, cut at 0x0A only: other line separators of Unicode are ordinary
  * characters inside a string. */
-#include "libverl/text/data_impl.h"
+#include "libverl/run/data_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* data.c - which rows a batch has, and the stage around it. See data.h.
+/* stage_data.c - which rows a batch has, and the stage around it. See stage_data.h.
  *
  * Training: each epoch is a permutation of the rows by (seed, epoch), cut into batches; what is left
  * at its end is dropped (--remainder drop) and comes back in the next epoch's own permutation. */
-#include "libverl/text/data_impl.h"
+#include "libverl/run/data_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

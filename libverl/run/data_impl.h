@@ -5,7 +5,7 @@
 #include "formats/json.h"
 #include "libverl/base/jq.h"
 #include "libverl/text/chat.h"
-#include "libverl/text/data.h"
+#include "libverl/run/stage_data.h"
 
 /* ---- data_lines.c ---- */
 
