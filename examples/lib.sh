@@ -16,14 +16,20 @@ begin() {
         say "MODEL=dir and DATA=rows.jsonl are needed; $0 --help explains all variables"
         exit 64
     }
+    case $STEPS in
+    *[!0-9]*)
+        say "STEPS is '$STEPS', wanted a number of steps, for example STEPS=60"
+        exit 64
+        ;;
+    esac
     mkdir -p "$RUN"
     {
-        for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=$ROLLOUT" "SEED=$SEED" "$@"; do
+        for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=${ROLLOUT#"${LAUNCH:+$LAUNCH }"}" "SEED=$SEED" "$@"; do
             echo "$setting"
         done
         [ -z "$CONFIG" ] || cat "$CONFIG"
     } >"$RUN/settings.tmp"
-    [ ! -e "$RUN/settings" ] || cmp -s "$RUN/settings" "$RUN/settings.tmp" || {
+    [ ! -e "$RUN/settings" ] || [ ! -e "$RUN/step_000001/prompts.dp" ] || cmp -s "$RUN/settings" "$RUN/settings.tmp" || {
         say "warning: $RUN goes on with other settings; what is finished stays as it is (a new RUN= starts afresh)"
         diff "$RUN/settings" "$RUN/settings.tmp" | grep '^[<>]' >&2 || :
     }
@@ -52,6 +58,10 @@ stage() {
     } >"$dir/$name.cmd"
     status=0 began=$(date +%s.%N)
     "$@" -o "$dir/$name.dp" 2>"$dir/$name.log" || status=$?
+    [ $status != 0 ] || [ -e "$dir/$name.dp" ] || {
+        echo "the command ended well but wrote nothing to the name after -o" >>"$dir/$name.log"
+        status=65
+    }
     [ $status = 0 ] && {
         echo "$name $began $(date +%s.%N)" >>"$dir/timing"
         grep ': warning: ' "$dir/$name.log" >&2 || :

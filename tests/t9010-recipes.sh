@@ -46,6 +46,8 @@ ok 'under other settings it says which, once' '
     REWARD="verl-reward --jq 1" RUN=g $ex/grpo.sh $small rollout.n=5 2>err
     grep -q "warning: g goes on with other settings" err && grep -qx "> rollout.n=5" err
     REWARD="verl-reward --jq 1" RUN=g $ex/grpo.sh $small rollout.n=5 2>err
+    ! grep warning err
+    REWARD="verl-reward --jq 1" RUN=g LAUNCH="verl-mpi 2" $ex/grpo.sh $small rollout.n=5 2>err
     ! grep warning err'
 ok 'the script of a stage works in any directory' '
     cp g/step_000002/gen.dp was.dp && rm g/step_000002/gen.dp
@@ -63,7 +65,11 @@ ok 'KEEP keeps them' '
 ok 'drivers explain themselves' '
     $ex/grpo.sh --help | grep -q CONFIG && $ex/ppo.sh --help | grep -q CRITIC
     rc=0; MODEL= $ex/grpo.sh 2>err || rc=$?
-    test $rc = 64 && grep -q "MODEL=dir and DATA" err'
+    test $rc = 64 && grep -q "MODEL=dir and DATA" err
+    rc=0; STEPS=x RUN=n $ex/grpo.sh 2>err || rc=$?
+    test $rc = 64 && grep -q "STEPS is .x." err
+    rc=0; REWARD=true STEPS=1 RUN=n $ex/grpo.sh $small 2>err || rc=$?
+    test $rc = 65 && grep -q "wrote nothing" err'
 ok 'warnings of stages are shown' '
     REWARD="verl-reward --jq 1" RUN=w STEPS=1 $ex/grpo.sh $small 2>err; grep -q "warning: every advantage is 0" err'
 ok 'cut off in the middle of a step, it goes on to the same result' '
