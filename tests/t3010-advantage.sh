@@ -166,7 +166,9 @@ ok "a row that verl-reward could not score is in no group and gets advantage 0" 
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0.5 0 0' ]"
 ok "groups of one are named when n is larger" "
     verl-batch slice 1:3 -i rows.dp | verl-batch set-meta n 2 | run -e grpo -o out.dp 2>err
-    grep -q '2 groups have one row although n is 2' err"
+    grep -q '2 groups have one row although n is 2' err
+    verl-batch slice 1:3 -i rows.dp | verl-batch set-meta n 1 | run -e grpo -o out.dp 2>err
+    grep -q 'warning: one response for each prompt' err"
 ok "NaN under the mask changes no byte, a NaN that counts is 65 and names the row" "
     verl-dump rows.dp | jq -c '.token_level_scores[3] = (if .response_mask[3] == 1 then .token_level_scores[3] else \"NaN\" end)' |
         verl-batch from-json --like rows.dp -o nan.dp

@@ -389,6 +389,11 @@ static int say_groups(struct work *w, const struct vl_groups *g, struct vl_err *
     if (ones && n > 1)
         vl_warn(&w->x->log, "%lld groups have one row although n is %lld; %s gives such a row %s",
                 (long long)ones, (long long)n, w->est->name, w->est->one);
+    else if (ones && n == 1)
+        vl_warn(&w->x->log,
+                "one response for each prompt, nothing to compare it with: %s gives it %s; "
+                "rollout.n=8 would make groups",
+                w->est->name, w->est->one);
     free(size);
     vl_buf_free(&line);
     return 0;
