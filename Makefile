@@ -156,7 +156,7 @@ FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 format: ## reformat the sources
 	clang-format -i $(FORMAT_FILES)
 format-check: ## fail if a source is not formatted
-	clang-format --dry-run -Werror $(FORMAT_FILES)
+	@clang-format --dry-run -Werror $(FORMAT_FILES)
 
 install: all ## install programs, scripts and man pages under prefix (DESTDIR honoured)
 	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7

@@ -35,6 +35,8 @@ for d in kernels/*/; do
         "libverl/engine/backend\.h|libverl/comm/|libverl/base/|$d/|[a-z0-9_]+\.c?u?h" "$d"/*.[ch]*
 done
 
+ok "test scripts are executable, or prove would not run them" '
+    for t in tests/t[0-9]*.sh; do [ -x "$t" ] || { echo "$t"; false; }; done'
 ok "libjq's headers are seen by libverl/base/jq.c alone" '
     grep -lE "^#[ ]*include <(jq|jv)[a-z_]*\.h>" -r cmd libverl formats kernels | grep -v "^libverl/base/jq\.c$" >"$T/jq" || :
     cat "$T/jq"; [ ! -s "$T/jq" ]'
