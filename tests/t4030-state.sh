@@ -111,6 +111,24 @@ ok 'a damaged version: 65 naming the file' "
     exits 65 $up -s s -o k.dp 2>err
     grep -q 'newest usable version is v000002' err"
 
+ok 'one flipped bit in any file of a version: 65 naming the file, and the newest usable version' "
+    for f in params.safetensors exp_avg.safetensors exp_avg_sq.safetensors state.json config.json digests.json; do
+        rm -rf s && cp -r ref s && chmod -R u+w s
+        at=\$((\$(wc -c <s/v000003/\$f) - 30))
+        perl -e 'open F, \"+<\", \$ARGV[0]; seek F, \$ARGV[1], 0; read F, \$c, 1; seek F, \$ARGV[1], 0; print F \$c ^ \"\\x01\"' s/v000003/\$f \$at
+        exits 65 $up -s s --stale-ok clip_ratio_low=0.3 -o flipped.dp 2>err
+        grep -q \"\$f\" err || grep -q 'v000003: weights have hash' err
+        case \$f in *.json) grep -q 'newest usable version is v000002' err ;; esac
+        [ \$(wc -l <err) = 1 ] && [ ! -e flipped.dp ]
+    done"
+ok 'published weights with a flipped bit make no critic either' "
+    verl-sync -q -s ref -o flip && chmod -R u+w flip
+    perl -e 'open F, \"+<\", \$ARGV[0]; seek F, -30, 2; read F, \$c, 1; seek F, -30, 2; print F \$c ^ \"\\x01\"' flip/v000003/model.safetensors
+    for c in verl-logprob verl-value; do
+        exits 65 \$c -m flip -i b.dp -o k.dp 2>err
+        grep -q 'damaged' err
+    done"
+
 ok 'sync: same number, same hash, path on stdout; again: nothing to do' "
     [ \$(verl-sync -q -s ref -o ro) = ro/v000003 ]
     [ \$(hash_of ro) = \$(hash_of ref) ]
@@ -143,7 +161,7 @@ ok 'sync: an update that changed nothing although it says so is 65; a rate of 0 
     verl-update -q -s s -i o3.dp optim.lr=0 -o k.dp
     [ \$(metric k.dp actor/weights_changed) = 0 ]
     verl-sync -q -s s -o p
-    chmod u+w s/v000004/state.json
+    chmod u+w s/v000004/state.json && rm -f s/v000004/digests.json
     sed -i 's/\"actor.weights_changed\":0/\"actor\\/weights_changed\":0.5/' s/v000004/state.json
     rm -rf p/v000004 && ln -sfn v000003 p/current
     exits 65 verl-sync -s s -o p 2>err

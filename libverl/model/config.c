@@ -144,7 +144,9 @@ static void read_arch(struct reader *r)
     char *s = at >= 0 ? vl_json_strdup(&r->j, at) : NULL, *t = NULL;
     int found = 0;
 
-    if (s && !known_class(s, strlen(s), r->c))
+    if (at >= 0 && !s)
+        bad_value(r, "architectures", at, "class names such as \"LlamaForCausalLM\"");
+    else if (s && !known_class(s, strlen(s), r->c))
         vl_fail(r->e, VL_E_DATA,
                 "%s: architecture %s is not supported; supported are LlamaForCausalLM, "
                 "Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM and their "

@@ -252,10 +252,13 @@ out:
     return e->code;
 }
 
-/* Settles which head is meant: what the caller asked for, what the directory holds. *added: it is a
- * value head that the directory does not hold. */
+/* A value head that the directory does not hold: it may hold a language model, or be a critic's
+ * directory without the head's weights. */
+enum added { ADDED_NONE, ADDED_TO_LM, ADDED_TO_VALUE };
+
+/* Settles which head is meant: what the caller asked for, what the directory holds. */
 static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_weight_files *f,
-                       int *added, struct vl_err *e)
+                       enum added *added, struct vl_err *e)
 {
     int has = 0, bias = 0;
 
@@ -267,23 +270,39 @@ static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_we
                        m->dir);
     if (want == VL_HEAD_AUTO)
         want = has ? VL_HEAD_VALUE : m->cfg.head;
+    *added = want != VL_HEAD_VALUE || has   ? ADDED_NONE
+             : m->cfg.head == VL_HEAD_VALUE ? ADDED_TO_VALUE
+                                            : ADDED_TO_LM;
     m->cfg.head = want;
     m->cfg.value_bias = bias;
-    *added = want == VL_HEAD_VALUE && !has;
     return 0;
 }
 
-static int load(struct vl_model *m, const struct vl_weight_files *f, int added, struct vl_err *e)
+/* A value head added just now makes other weights than the recorded ones, and leaves lm_head out:
+ * what is stored is checked as the language model that it is. */
+static int check_as_lm(const struct vl_model *m, struct vl_err *e)
+{
+    struct vl_model *lm;
+
+    if (!vl_model_open(&lm, m->dir, VL_HEAD_LM, 1, e))
+        vl_model_free(lm);
+    return e->code;
+}
+
+static int load(struct vl_model *m, const struct vl_weight_files *f, enum added added,
+                struct vl_err *e)
 {
     char recorded[33];
+
+    if (added == ADDED_TO_LM && m->hash[0] && check_as_lm(m, e))
+        return e->code;
 
     if (vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), m->dir, e) ||
         vl_tensors_load(m, m->slab, f, &m->stored_dtype, e))
         return e->code;
     memcpy(recorded, m->hash, sizeof recorded);
     vl_model_hash(m);
-    /* a value head added just now makes other weights than the recorded ones */
-    if (recorded[0] && !added && strcmp(recorded, m->hash))
+    if (recorded[0] && added == ADDED_NONE && strcmp(recorded, m->hash))
         return vl_fail(e, VL_E_DATA,
                        "%s: weights have hash %s but the version's record says %s: damaged", m->dir,
                        m->hash, recorded);
@@ -317,7 +336,7 @@ int vl_model_open(struct vl_model **out, const char *path, enum vl_head head, in
     struct vl_model *m = vl_alloc(sizeof *m);
     struct vl_weight_files files = { 0 };
     const char *single = NULL;
-    int added = 0;
+    enum added added = ADDED_NONE;
 
     *out = m;
     m->stored_dtype = "F32";

@@ -70,7 +70,7 @@ int vl_version_usable(const char *dir, int64_t number)
 
     vl_version_name(name, number);
     path = vl_asprintf("%s/%s", dir, name);
-    ok = record(path, &text, &j, &e) == 1 &&
+    ok = record(path, &text, &j, &e) == 1 && !vl_digests_check(path, &e) &&
          (vl_fs_exists(path, "config.json") || vl_json_streq(&j, vl_json_get(&j, 0, "kind"), "kl"));
     vl_json_free(&j);
     vl_buf_free(&text);
@@ -110,21 +110,26 @@ int64_t *vl_version_list(const char *dir, int64_t *n)
 static int bad_link(const char *dir, const char *target, struct vl_err *e)
 {
     int64_t n, *v = vl_version_list(dir, &n);
-    char name[VL_VERSION_NAME];
+    char name[VL_VERSION_NAME], *path = vl_asprintf("%s/%s", dir, target), reason[700] = "";
+    struct vl_err why = { 0 };
 
+    if (vl_fs_exists(path, NULL) && vl_digests_check(path, &why))
+        snprintf(reason, sizeof reason, " (%.600s)", why.msg);
+    free(path);
     while (n && !vl_version_usable(dir, v[n - 1]))
         n--;
     if (n) {
         vl_version_name(name, v[n - 1]);
         vl_fail(e, VL_E_DATA,
-                "%s/current points to %s, which is missing or damaged; the newest usable version "
+                "%s/current points to %s, which is missing or damaged%s; the newest usable version "
                 "is %s: use it with `ln -sfn %s %s/current`",
-                dir, target, name, name, dir);
+                dir, target, reason, name, name, dir);
     } else {
-        vl_fail(e, VL_E_DATA,
-                "%s/current points to %s, which is missing or damaged, and no other version in %s "
-                "is usable",
-                dir, target, dir);
+        vl_fail(
+            e, VL_E_DATA,
+            "%s/current points to %s, which is missing or damaged%s, and no other version in %s "
+            "is usable",
+            dir, target, reason, dir);
     }
     free(v);
     return e->code;
@@ -212,7 +217,7 @@ int vl_version_read(struct vl_model *m, struct vl_err *e)
     struct vl_buf text = { 0 };
     struct vl_json j = { 0 };
 
-    if (record(m->dir, &text, &j, e) == 1) {
+    if (!vl_digests_check(m->dir, e) && record(m->dir, &text, &j, e) == 1) {
         char *hash = vl_json_strdup(&j, vl_json_get(&j, 0, "hash"));
 
         if (hash && strlen(hash) == 32)
@@ -298,7 +303,7 @@ int vl_version_publish(const char *dir, const char *aside, int64_t number, int l
 
     vl_version_name(name, number);
     path = vl_asprintf("%s/%s", dir, name);
-    if (seal(aside, e) || vl_sync_dir(aside, e))
+    if (vl_digests_write(aside, e) || seal(aside, e) || vl_sync_dir(aside, e))
         goto out;
     stop(stage, "written");
     if (rename(aside, path)) {

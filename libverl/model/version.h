@@ -25,7 +25,13 @@ int vl_version_resolve(const char *path, char **dir, struct vl_err *e) VL_MUST_C
  * usable is VL_E_DATA as above. */
 int vl_version_current(const char *dir, int64_t *number, struct vl_err *e) VL_MUST_CHECK;
 
-/* Whether dir/vN is there and its record can be read. */
+/* digests.json in a version's directory lists bytes and hash of its files that are not weights.
+ * Written before publishing, unless it is there (a restored version's); checked whenever the version
+ * is used. A file that is missing or not as listed is VL_E_DATA naming it; no list: no check. */
+int vl_digests_write(const char *dir, struct vl_err *e) VL_MUST_CHECK;
+int vl_digests_check(const char *dir, struct vl_err *e) VL_MUST_CHECK;
+
+/* Whether dir/vN is there, its record can be read, and its files are as digests.json says. */
 int vl_version_usable(const char *dir, int64_t number);
 
 /* Numbers of all versions in dir in rising order; *n of them (0 when dir is missing); caller frees. */
