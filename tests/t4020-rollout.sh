@@ -33,6 +33,17 @@ ok "a stop id ends a response and is its last valid token" "
         map(select(.[1] == 1)[0]) | (.[:-1] | any(IN(7, 20, 33, 41))), (.[-1] | IN(7, 20, 33, 41)),
         length)] | [.[0], .[1], .[2], .[0] == \"length\" and .[3] != 8]' | sort -u >got
     printf '%s\n' '[\"length\",false,false,false]' '[\"stop\",false,true,false]' | cmp got -"
+ok "an end id that is no id is 65; one outside the vocabulary is told and left out" "
+    cp -rL model ends && chmod -R u+w ends
+    for id in '\"2\"' 2.5 -2 '[2,\"x\"]' '{}'; do
+        jq --argjson id \"\$id\" '.eos_token_id = \$id' model/config.json >ends/config.json
+        exits 65 verl-rollout -q -m ends -i p.dp -o g.dp rollout.response_length=8 2>log
+        grep -q 'config.json: eos_token_id is .*; expected a token id' log
+    done
+    jq '.eos_token_id = [2, 64, null, -1] | .pad_token_id = -1' model/config.json >ends/config.json
+    verl-rollout -m ends -i p.dp -o g.dp rollout.response_length=8 2>log
+    grep -q 'end id 64 is outside the vocabulary of 64' log
+    verl-dump --meta g.dp | jq -e '.stop_token_ids == [2]'"
 ok "--ignore-eos: every response has full length" "
     rollout -i p.dp -o g.dp --ignore-eos rollout.n=8
     [ \"\$(verl-dump g.dp -f '[.finish_reason, (.response_mask | add)]' | sort -u)\" = '[\"length\",8]' ]

@@ -194,17 +194,39 @@ void vl_model_hash(struct vl_model *m)
     vl_tensors_hash(m, m->slab, m->hash);
 }
 
-/* Adds the id or ids of member `key`, each once. */
-static void add_ids(struct vl_model *m, const struct vl_json *j, const char *key)
+/* A token id at j[at]; -1 and null are none. Anything else (a string, 2.5) would be a stop id or
+ * padding silently left out. */
+static int read_id(const struct vl_json *j, int64_t at, const char *key, const char *name,
+                   int64_t *id, struct vl_err *e)
 {
-    int64_t at = vl_json_get(j, 0, key), v;
+    struct vl_buf raw = { 0 };
+
+    *id = -1;
+    if (at < 0 || vl_json_is(j, at, VL_JSON_NULL) ||
+        (vl_json_i64(j, at, id) && *id >= -1 && *id <= INT32_MAX))
+        return 0;
+    vl_json_raw(j, at, &raw);
+    vl_fail(e, VL_E_DATA, "%s: %s is %.80s; expected a token id, such as 2%s", name, key, raw.s,
+            !strcmp(key, "eos_token_id") ? ", or a list of ids" : "");
+    vl_buf_free(&raw);
+    return e->code;
+}
+
+/* Adds the id or ids of eos_token_id, each once. */
+static int add_stops(struct vl_model *m, const struct vl_json *j, const char *name,
+                     struct vl_err *e)
+{
+    int64_t at = vl_json_get(j, 0, "eos_token_id"), v;
     uint32_t n = 1;
 
     if (at >= 0 && vl_json_is(j, at, VL_JSON_ARRAY))
         n = j->node[at].count, at++;
     for (uint32_t k = 0; at >= 0 && k < n; k++, at = j->node[at].next) {
-        int known = !vl_json_i64(j, at, &v) || v < 0 || v > INT32_MAX;
+        int known;
 
+        if (read_id(j, at, "eos_token_id", name, &v, e))
+            return e->code;
+        known = v < 0;
         for (int64_t i = 0; i < m->nstop && !known; i++)
             known = m->stop_ids[i] == (int32_t)v;
         if (known)
@@ -212,18 +234,20 @@ static void add_ids(struct vl_model *m, const struct vl_json *j, const char *key
         m->stop_ids = vl_realloc(m->stop_ids, sizeof(int32_t) * (size_t)(m->nstop + 1));
         m->stop_ids[m->nstop++] = (int32_t)v;
     }
+    return 0;
 }
 
 static int read_ids(struct vl_model *m, const char *text, const char *name, struct vl_err *e)
 {
     struct vl_json j;
 
-    if (!vl_json_parse(&j, text, strlen(text), name, e)) {
-        add_ids(m, &j, "eos_token_id");
-        if (m->bos_id < 0)
-            vl_json_i64(&j, vl_json_get(&j, 0, "bos_token_id"), &m->bos_id);
-        if (m->pad_id < 0)
-            vl_json_i64(&j, vl_json_get(&j, 0, "pad_token_id"), &m->pad_id);
+    if (!vl_json_parse(&j, text, strlen(text), name, e) && !add_stops(m, &j, name, e)) {
+        if (m->bos_id < 0 &&
+            read_id(&j, vl_json_get(&j, 0, "bos_token_id"), "bos_token_id", name, &m->bos_id, e))
+            vl_err_prefix(e, "reading token ids");
+        else if (m->pad_id < 0 && read_id(&j, vl_json_get(&j, 0, "pad_token_id"), "pad_token_id",
+                                          name, &m->pad_id, e))
+            vl_err_prefix(e, "reading token ids");
     }
     vl_json_free(&j);
     return e->code;

@@ -53,6 +53,17 @@ static void add_stop(struct rollout *r, int64_t id)
     r->stop[r->nstop++] = (int32_t)id;
 }
 
+/* As add_stop, for an id that a config file names: one that no token has would end nothing. */
+static void add_named_stop(struct rollout *r, int64_t id)
+{
+    if (id < r->f.model->cfg.V)
+        add_stop(r, id);
+    else
+        vl_warn(&r->x->log,
+                "%s: end id %" PRId64 " is outside the vocabulary of %" PRId64 ": it never comes",
+                r->f.model->dir, id, r->f.model->cfg.V);
+}
+
 static int listed_stops(struct rollout *r, struct vl_err *e)
 {
     int64_t V = r->f.model ? r->f.model->cfg.V : INT32_MAX;
@@ -81,13 +92,13 @@ static int find_stops(struct rollout *r, struct vl_err *e)
     if (!m || r->o->ignore_eos)
         return 0;
     for (int64_t i = 0; i < m->nstop; i++)
-        add_stop(r, m->stop_ids[i]);
+        add_named_stop(r, m->stop_ids[i]);
     if (vl_fs_exists(m->dir, "tokenizer.json")) {
         struct vl_err why = { 0 };
 
         if (!vl_tok_open(&tok, m->dir, &why)) {
             if (vl_tok_eos(tok) >= 0)
-                add_stop(r, vl_tok_eos(tok));
+                add_named_stop(r, vl_tok_eos(tok));
             vl_tok_free(tok);
         } else if (!r->nstop) {
             return vl_fail(e, why.code, "%s", why.msg);
