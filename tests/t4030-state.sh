@@ -93,6 +93,24 @@ ok 'a second writer exits with 75 and names the first' "
     exits 75 $up -s s -o k2.dp 2>err
     grep -q \"process \$pid is writing\" err
     kill -9 \$pid"
+ok 'four at once: one applies the batch, the others name it' "
+    rm -rf s && $up -s s -o k.dp
+    verl-logprob -q -m s -i b.dp -o o2.dp
+    verl-update -q -s s -i o2.dp optim.lr=1e-3 -o w0.dp &
+    for i in 1 2 3; do verl-update -q -s s -i o2.dp optim.lr=1e-3 -o w\$i.dp 2>w\$i.err & done
+    wait
+    [ \$(readlink s/current) = v000002 ]
+    ! grep -v 's: process [0-9]* is writing here' w1.err w2.err w3.err"
+ok 'a model directory is no train state and takes no versions: 73' "
+    cp -r m mine
+    exits 73 $up -s mine -o k2.dp 2>err
+    grep -q 'mine: is a model directory' err
+    exits 73 verl-sync -s s -o mine 2>err
+    [ ! -e mine/current ] && [ ! -e mine/.lock ]"
+ok 'an output that cannot be made is told before anything is done' "
+    exits 73 $up -s fresh -o nowhere/k.dp 2>err
+    grep -q 'nowhere/k.dp: cannot create a file in its directory' err
+    [ ! -e fresh ]"
 ok 'a link to a missing version: 65 naming the newest usable; never a fresh start' "
     rm -rf s && cp -r ref s && ln -sfn v000009 s/current
     exits 65 $up -s s -o k.dp 2>err

@@ -97,6 +97,26 @@ static int open_aside(struct vl_publish *p, struct vl_err *e)
     return e->code;
 }
 
+int vl_publish_check(const char *path, struct vl_err *e)
+{
+    char *final = NULL, *dir;
+    struct stat st;
+    int there = stat(path, &st) == 0;
+
+    if (strcmp(path, "-") == 0)
+        return 0;
+    if (there && S_ISDIR(st.st_mode))
+        return vl_fail(e, VL_E_CREATE, "%s: is a directory, give a file name in it", path);
+    if ((there && !S_ISREG(st.st_mode)) || resolve(&final, path, e))
+        return e->code;
+    dir = dir_of(final);
+    if (access(dir, W_OK | X_OK))
+        vl_fail_errno(e, VL_E_CREATE, "%s: cannot create a file in its directory", path);
+    free(dir);
+    free(final);
+    return e->code;
+}
+
 int vl_publish_open(struct vl_publish *p, const char *path, int binary, struct vl_err *e)
 {
     struct stat st;
@@ -104,12 +124,9 @@ int vl_publish_open(struct vl_publish *p, const char *path, int binary, struct v
     *p = (struct vl_publish){ .fd = -1 };
     if (strcmp(path, "-") == 0)
         return open_stdout(p, binary, e);
-    p->name = vl_strdup(path);
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        vl_fail(e, VL_E_CREATE, "%s: is a directory, give a file name in it", path);
-        vl_publish_abort(p);
+    if (vl_publish_check(path, e))
         return e->code;
-    }
+    p->name = vl_strdup(path);
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         p->fd = open(path, O_WRONLY | O_CLOEXEC);
         if (p->fd < 0) {

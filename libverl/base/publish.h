@@ -21,6 +21,9 @@ struct vl_publish {
  * when the directory or name cannot be made. After success end with _commit or _abort. */
 int vl_publish_open(struct vl_publish *p, const char *path, int binary,
                     struct vl_err *e) VL_MUST_CHECK;
+/* Whether _open could make a file of that name, as far as can be told without making one: for the
+ * start of a program whose output comes hours later. */
+int vl_publish_check(const char *path, struct vl_err *e) VL_MUST_CHECK;
 /* VL_E_IO with the errno text on a short or failed write. */
 int vl_publish_write(struct vl_publish *p, const void *data, size_t n,
                      struct vl_err *e) VL_MUST_CHECK;

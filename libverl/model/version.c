@@ -235,19 +235,38 @@ int vl_version_read(struct vl_model *m, struct vl_err *e)
     return e->code;
 }
 
+/* The process that holds the lock, as it wrote itself down right after taking it. */
+static void read_holder(int f, char pid[32])
+{
+    for (int k = 0; k < 40; k++) {
+        ssize_t n = pread(f, pid, 31, 0);
+
+        pid[n > 0 ? n : 0] = 0;
+        if (strchr(pid, '\n'))
+            break;
+        usleep(5000);
+    }
+    pid[strcspn(pid, "\n")] = 0;
+}
+
 int vl_version_lock(const char *dir, int *fd, struct vl_err *e)
 {
-    char *path = vl_asprintf("%s/.lock", dir), pid[32] = "";
-    int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    ssize_t n;
+    char *path, pid[32] = "";
+    int f;
 
     *fd = -1;
+    if (vl_fs_exists(dir, "config.json"))
+        return vl_fail(e, VL_E_CREATE,
+                       "%s: is a model directory (it has a config.json), not a directory of "
+                       "versions: give another one, and this one with -m",
+                       dir);
+    path = vl_asprintf("%s/.lock", dir);
+    f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (f < 0) {
         vl_fail_errno(e, VL_E_CREATE, "%s: cannot create the lock file", path);
     } else if (flock(f, LOCK_EX | LOCK_NB)) {
         if (errno == EWOULDBLOCK) {
-            n = pread(f, pid, sizeof pid - 1, 0);
-            pid[n > 0 ? strcspn(pid, "\n") : 0] = 0;
+            read_holder(f, pid);
             vl_fail(e, VL_E_RETRY, "%s: process %s is writing here; wait for it to finish", dir,
                     pid[0] ? pid : "(unknown)");
         } else {
@@ -266,8 +285,12 @@ int vl_version_lock(const char *dir, int *fd, struct vl_err *e)
 
 void vl_version_unlock(int fd)
 {
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return;
+    if (ftruncate(fd, 0)) {
+        /* an old number stays: the next holder writes its own */
+    }
+    close(fd);
 }
 
 /* Files of a published version are read-only: a program that writes into one by mistake fails. */

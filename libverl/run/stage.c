@@ -4,6 +4,7 @@
 
 #include "formats/dp.h"
 #include "formats/fields.h"
+#include "libverl/base/publish.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
 
@@ -74,7 +75,7 @@ static void remember(struct vl_ctx *x, const struct vl_batch *b)
 
 int vl_stage_read(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e)
 {
-    if (x->comm.rank == 0)
+    if (x->comm.rank == 0 && !vl_publish_check(x->common->output, e))
         (void)read_all(x, b, e);
     if (vl_comm_agree(&x->comm, e) || vl_batch_bcast(&x->comm, b, e))
         return e->code;
