@@ -288,10 +288,13 @@ struct dw {
     float *dw, *px;
     const float *dy, *x;
     int64_t N, O, I, np, no;
+    float *buf;
+    size_t stride;
 };
 
-#define DW_ROWS 48 /* outputs o of a task */
-#define PX_ROWS 16
+#define DW_ROWS  48  /* outputs o of a task */
+#define DW_BLOCK 256 /* rows n at a time */
+#define PX_ROWS  16
 
 static void panels_task(void *arg, int64_t t, int thread)
 {
@@ -308,28 +311,37 @@ static void panels_task(void *arg, int64_t t, int thread)
         }
 }
 
+/* dy's columns are copied side by side first: their stride often is a multiple of 4096 bytes, and
+ * then all rows compete for one set of the cache. */
 static void dw_task(void *arg, int64_t t, int thread)
 {
     const struct dw *j = arg;
     int64_t nr = j->c->k.nr, p = t / j->no, o = t % j->no * DW_ROWS;
-    int64_t m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS, w = j->I - p * nr;
+    int64_t m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS,
+            w = j->I - p * nr < nr ? j->I - p * nr : nr;
+    float *dy = j->buf + (size_t)thread * j->stride;
 
-    (void)thread;
-    w = w < nr ? w : nr;
-    for (int64_t n = 0; n < j->N; n += K_BLOCK)
-        j->c->k.mul(j->dw + o * j->I + p * nr, j->I, j->dy + n * j->O + o, 1, j->O,
-                    j->px + (p * j->N + n) * nr, nr, m, w, j->N - n < K_BLOCK ? j->N - n : K_BLOCK,
-                    1);
+    for (int64_t n = 0; n < j->N; n += DW_BLOCK) {
+        int64_t k = j->N - n < DW_BLOCK ? j->N - n : DW_BLOCK;
+
+        for (int64_t i = 0; i < k; i++)
+            memcpy(dy + i * DW_ROWS, j->dy + (n + i) * j->O + o, (size_t)m * sizeof *dy);
+        j->c->k.mul(j->dw + o * j->I + p * nr, j->I, dy, 1, DW_ROWS, j->px + (p * j->N + n) * nr,
+                    nr, m, w, k, 1);
+    }
 }
 
 void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
                       int64_t I)
 {
     struct vl_cpu *c = ctx;
-    struct dw j = { c, dw, NULL, dy, x, N, O, I, vl_cpu_panels(c, I), (O + DW_ROWS - 1) / DW_ROWS };
+    struct dw j = {
+        c, dw, NULL, dy, x, N, O, I, vl_cpu_panels(c, I), (O + DW_ROWS - 1) / DW_ROWS, NULL, 0
+    };
     double work = (double)N * (double)O * (double)I / 8;
 
     j.px = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(j.np * c->k.nr * N) * sizeof *j.px);
+    j.buf = vl_cpu_thread_scratch(c, DW_ROWS * DW_BLOCK, &j.stride);
     vl_cpu_run(c, work, (N + PX_ROWS - 1) / PX_ROWS, panels_task, &j);
     vl_cpu_run(c, work, j.np * j.no, dw_task, &j);
 }
