@@ -75,25 +75,34 @@ static void pack_panel(float *dst, const float *W, int64_t os, int64_t ks, int64
     }
 }
 
+/* Pairs of k along a row of W (ks = 1), or across two rows (os = 1). */
 static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, int64_t os,
                          int64_t ks, int64_t n0, int64_t n, int64_t K)
 {
-    int nr = c->k.nr;
+    int64_t nr = c->k.nr;
+    uint16_t h[2][64];
 
-    for (int64_t k0 = 0; k0 < K; k0 += 16) {
-        int64_t kn = K - k0 < 16 ? K - k0 : 16;
+    for (int64_t k = 0; k < K && os == 1; k += 2)
+        for (int64_t j = 0; j < n; j += 64) {
+            int64_t w = n - j < 64 ? n - j : 64;
 
-        for (int64_t j = 0; j < nr; j++) {
-            float f[16];
-            uint16_t h[16] = { 0 };
-
-            for (int64_t k = 0; k < kn; k++)
-                f[k] = j < n ? W[(n0 + j) * os + (k0 + k) * ks] : 0;
-            c->k.to_bf16(h, f, kn);
-            for (int64_t k = 0; k < kn; k += 2)
-                dst[(k0 + k) / 2 * nr + j] = (uint32_t)h[k] | (uint32_t)h[k + 1] << 16;
+            memset(h, 0, sizeof h);
+            c->k.to_bf16(h[0], W + n0 + j + k * ks, w);
+            if (k + 1 < K)
+                c->k.to_bf16(h[1], W + n0 + j + (k + 1) * ks, w);
+            for (int64_t i = 0; i < w; i++)
+                dst[k / 2 * nr + j + i] = (uint32_t)h[0][i] | (uint32_t)h[1][i] << 16;
         }
-    }
+    for (int64_t k0 = 0; k0 < K && os != 1; k0 += 64)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t w = K - k0 < 64 ? K - k0 : 64;
+
+            c->k.to_bf16(h[0], W + (n0 + j) * os + k0, w);
+            for (int64_t k = 0; k < w; k += 2)
+                dst[(k0 + k) / 2 * nr + j] = (uint32_t)h[0][k] | (uint32_t)h[0][k + 1] << 16;
+        }
+    for (int64_t k = 0; k < (K + 1) / 2; k++)
+        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
 }
 
 struct pack {
@@ -293,7 +302,7 @@ struct dw {
 };
 
 #define DW_ROWS  48  /* outputs o of a task */
-#define DW_BLOCK 256 /* rows n at a time */
+#define DW_BLOCK 128 /* rows n at a time */
 #define PX_ROWS  16
 
 static void panels_task(void *arg, int64_t t, int thread)
