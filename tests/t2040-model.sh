@@ -72,6 +72,8 @@ ok 'a directory that is not what its config.json says: 65 naming file and tensor
 ok 'what is not implemented is refused by name' "
     cp -r a g && sed -i 's/\"model_type\": \"llama\"/\"model_type\": \"gemma2\"/; s/LlamaForCausalLM/Gemma2ForCausalLM/' g/config.json
     exits 65 verl-model info g 2>err && grep -q Gemma2ForCausalLM err
+    sed -i 's/\"Gemma2ForCausalLM\"/3/; s/gemma2/llama/' g/config.json
+    exits 65 verl-model info g 2>err && grep -q 'architectures is 3; expected class names' err
     cp -r a h && sed -i 's/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/' h/config.json
     exits 65 verl-model info h 2>err && grep -q gelu err
     exits 69 verl-model convert x.gguf -o q 2>err && grep -q GGUF err"

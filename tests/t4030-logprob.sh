@@ -82,6 +82,14 @@ ok "values know no temperature" "
     verl-dump -k values v2.dp | cmp a -
     grep -q '[1-9]' a"
 
+ok "rows beyond the model's context are counted and told" "
+    verl-model init -q -o short --hidden 16 --layers 1 --heads 2 --ffn 16 --vocab 64 --eos-id 2 --positions 20
+    for c in verl-logprob verl-value; do
+        \$c -m short -i gen.dp -o x.dp 2>log
+        grep -q '[1-9][0-9]* of 12 rows pass the model.s context of 20 tokens' log
+    done
+    verl-logprob -m model -i gen.dp -o x.dp 2>log
+    ! grep 'context' log"
 ok "another model's ids: 65 with row, uid, position" "
     verl-model init -q -o small --hidden 16 --layers 1 --heads 2 --ffn 16 --vocab 20 --eos-id 2
     exits 65 verl-logprob -q -m small -i gen.dp -o none.dp 2>log

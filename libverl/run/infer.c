@@ -216,6 +216,23 @@ static int gather_share(struct vl_ctx *x, struct share *s, struct vl_infer_out *
     return e->code;
 }
 
+void vl_infer_check_context(struct vl_ctx *x, const struct vl_infer *f, const struct vl_rows *r)
+{
+    int64_t context = f->model->cfg.max_positions, longest = 0, longer = 0;
+
+    for (int64_t i = 0; i < r->B; i++) {
+        int64_t n = vl_rows_tokens(r, i);
+
+        longer += n > context;
+        longest = n > longest ? n : longest;
+    }
+    if (longer)
+        vl_warn(&x->log,
+                "%" PRId64 " of %" PRId64 " rows pass the model's context of %" PRId64
+                " tokens (max_position_embeddings), the longest with %" PRId64,
+                longer, r->B, context, longest);
+}
+
 int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
                   const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,
                   struct vl_err *e)
@@ -224,6 +241,7 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
 
     if (!r->B)
         return vl_fail(e, VL_E_DATA, "the batch has no rows");
+    vl_infer_check_context(x, f, r);
     cut_share(&s, f, r, cut, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
     if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {

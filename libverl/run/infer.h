@@ -50,6 +50,9 @@ struct vl_infer_out {
 };
 void vl_infer_out_free(struct vl_infer_out *out);
 
+/* Warns of rows longer than the model's context: positions it was not made for. */
+void vl_infer_check_context(struct vl_ctx *x, const struct vl_infer *f, const struct vl_rows *r);
+
 /* Loads the weights and runs all rows, divided over the ranks by token count. Collective. */
 int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
                   const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,

@@ -389,6 +389,7 @@ static int prepare(struct job *j, struct vl_err *e)
                                      .train = 1,
                                      .recompute = u->o->recompute };
 
+        vl_infer_check_context(x, &u->f, &u->data.rows);
         vl_update_extent(u, &N, &M);
         check_memory(u, &eo, N, M, e);
     }
