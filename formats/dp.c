@@ -17,6 +17,7 @@
 #include "formats/frames.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
+#include "libverl/base/utf8.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
 
@@ -283,8 +284,8 @@ static int read_meta(const struct reader *r, struct vl_batch *b, struct vl_err *
             free(json);
             json = vl_buf_detach(&raw);
         }
-        if (strstr(key, "\xC0\x80"))
-            vl_fail(e, VL_E_DATA, "meta_info has a key that holds a NUL");
+        if (!vl_utf8_valid(key, strlen(key)))
+            vl_fail(e, VL_E_DATA, "meta_info has a key with a NUL or half a surrogate pair");
         else
             vl_meta_set(b, key, json);
         free(key);

@@ -31,6 +31,9 @@ ok "select, drop, pop: columns and meta" "
     exits 65 verl-batch select -k nope -i x.dp -o never.dp 2>err; [ ! -e never.dp ]
     exits 65 verl-batch drop --meta nope -i x.dp -o never.dp 2>err
     verl-batch set-meta --unset k w -i m.dp | verl-dump --meta | grep -qx '{\"j\":{\"a\":\\[1\\]}}'
+    exits 64 verl-batch set-meta \"\$(printf 'k\\377')\" 1 -i x.dp -o never.dp 2>err; grep -q UTF-8 err
+    exits 64 verl-batch set-meta k \"\$(printf 'k\\377')\" -i x.dp -o never.dp 2>err
+    [ ! -e never.dp ]
     exits 64 verl-batch set-meta k -i x.dp 2>err"
 ok "rename: pairs at once" "
     verl-batch rename a:s s:a -i x.dp -o o.dp
@@ -40,6 +43,7 @@ ok "rename: pairs at once" "
 ok "slice, index, reorder, repeat" "
     verl-batch slice 1:4:2 -i x.dp -o o.dp; is \"\$(col o.dp a)\" '1.5 3.5 '
     verl-batch slice -i x.dp -o o.dp -- -2:
+    verl-batch slice -2: -i x.dp -o o2.dp; cmp o.dp o2.dp
     is \"\$(col o.dp a)\" '3.5 4.5 '
     verl-batch index 3,0,3 -i x.dp -o o.dp; is \"\$(col o.dp s)\" '\"r3\" \"r0\" \"r3\" '
     verl-batch index --mask 1,0,0,0,1 -i x.dp -o o.dp; is \"\$(col o.dp a)\" '0.5 4.5 '

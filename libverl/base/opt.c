@@ -302,7 +302,7 @@ static int scan(struct cli *a)
             continue;
         else if (!strncmp(arg, "--", 2))
             rc = long_option(a, arg);
-        else if (*arg == '-')
+        else if (*arg == '-' && (arg[1] < '0' || arg[1] > '9')) /* -1 is a number: a row, a slice */
             rc = short_options(a, arg);
         else if (vl_conf_is_word(arg)) {
             push(&a->words, vl_strdup(""));

@@ -1,6 +1,8 @@
 /* utf8.c - checking and writing UTF-8. See utf8.h. */
 #include "libverl/base/utf8.h"
 
+#include <string.h>
+
 /* Table 3-7 of the Unicode standard: the second byte's range depends on the first. */
 int vl_utf8_get(const char *p, size_t n, uint32_t *cp)
 {
@@ -35,6 +37,26 @@ int vl_utf8_get(const char *p, size_t n, uint32_t *cp)
     if (cp)
         *cp = c;
     return want;
+}
+
+int vl_utf8_valid(const char *s, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        uint64_t w = UINT64_MAX;
+        int len;
+
+        if (n - at >= 8)
+            memcpy(&w, s + at, 8);
+        if (!(w & 0x8080808080808080u)) {
+            at += 8;
+            continue;
+        }
+        len = vl_utf8_get(s + at, n - at, NULL);
+        if (len < 0)
+            return 0;
+        at += (size_t)len;
+    }
+    return 1;
 }
 
 void vl_utf8_put(struct vl_buf *b, uint32_t cp)

@@ -55,14 +55,7 @@ int vl_col_name_ok(const char *name)
     for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
         if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
             return 0;
-    for (size_t at = 0; at < n;) {
-        int len = vl_utf8_get(name + at, n - at, NULL);
-
-        if (len < 0)
-            return 0;
-        at += (size_t)len;
-    }
-    return 1;
+    return vl_utf8_valid(name, n);
 }
 
 void vl_col_free(struct vl_col *c)

@@ -9,6 +9,7 @@
 #include "formats/dp.h"
 #include "formats/json.h"
 #include "libverl/base/args.h"
+#include "libverl/base/utf8.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
 
@@ -106,16 +107,20 @@ static int do_rename(struct vl_job *j, struct vl_err *e)
     return rc;
 }
 
-static void set_value(struct vl_batch *b, const char *key, const char *value)
+static int set_value(struct vl_batch *b, const char *key, const char *value, struct vl_err *e)
 {
     struct vl_json v = { 0 };
     struct vl_err why = { 0 };
 
+    if (!vl_utf8_valid(key, strlen(key)) || !vl_utf8_valid(value, strlen(value)))
+        return vl_fail(e, VL_E_USAGE,
+                       "set-meta %s: key and value must be UTF-8 (other bytes as base64)", key);
     if (vl_json_parse(&v, value, strlen(value), key, &why) == 0)
         vl_meta_set(b, key, value);
     else
         vl_meta_set_str(b, key, value); /* a word is a string */
     vl_json_free(&v);
+    return 0;
 }
 
 static int do_set_meta(struct vl_job *j, struct vl_err *e)
@@ -123,12 +128,14 @@ static int do_set_meta(struct vl_job *j, struct vl_err *e)
     if (!j->o->unset && j->narg % 2)
         return vl_fail(e, VL_E_USAGE, "set-meta: '%s' has no value", j->arg[j->narg - 1]);
     for (size_t i = 0; i < j->narg; i += j->o->unset ? 1 : 2) {
-        if (!j->o->unset)
-            set_value(&j->in, j->arg[i], j->arg[i + 1]);
-        else if (!vl_meta_get(&j->in, j->arg[i]))
+        if (!j->o->unset) {
+            if (set_value(&j->in, j->arg[i], j->arg[i + 1], e))
+                return e->code;
+        } else if (!vl_meta_get(&j->in, j->arg[i])) {
             return vl_fail(e, VL_E_DATA, "set-meta --unset: no meta_info key %s", j->arg[i]);
-        else
+        } else {
             vl_meta_del(&j->in, j->arg[i]);
+        }
     }
     j->out = j->in;
     j->in = (struct vl_batch){ 0 };

@@ -21,18 +21,6 @@ static size_t ascii_run(const char *s, size_t n)
     return i;
 }
 
-int vl_utf8_valid(const char *s, size_t n)
-{
-    for (size_t i = ascii_run(s, n); i < n; i += ascii_run(s + i, n - i)) {
-        uint32_t cp;
-
-        i += vl_uc_next(s + i, n - i, &cp);
-        if (cp == VL_UC_BAD)
-            return 0;
-    }
-    return 1;
-}
-
 void vl_utf8_lossy(struct vl_buf *b, const char *s, size_t n)
 {
     size_t i = 0;

@@ -29,8 +29,6 @@ static inline size_t vl_uc_back(const char *s, size_t at)
     while (at && (s[at] & 0xC0) == 0x80);
     return at;
 }
-/* 1 when the n bytes are UTF-8 (no surrogates, no overlong forms). */
-int vl_utf8_valid(const char *s, size_t n);
 /* Appends the text with every malformed sequence replaced by U+FFFD. */
 void vl_utf8_lossy(struct vl_buf *b, const char *s, size_t n);
 /* Bytes at the end of s that begin a character but do not finish it (0 to 3). */

@@ -130,6 +130,7 @@ static void test_refused(void **state)
     bad("nearest is --temperature", "--temperatur", "1");
     bad("nearest is --temperature", "--temp", "1");
     bad("unknown option -z", "-z");
+    bad("unexpected argument '-1'", "-1");
     bad("response_length=VALUE", "--response_length", "8");
     bad("needs a value: -t X", "-t");
     bad("needs a value: --as WHAT", "--as");
