@@ -140,6 +140,21 @@ ok 'a batch with something wrong is 65 and says what' "
     exits 64 verl-update -s w -m m -i old.dp policy_loss.loss_mode=best -o x.dp 2>err
     exits 64 verl-update -m m -i old.dp -o x.dp 2>err
     grep -q 'give -s DIR' err"
+ok 'an option that cannot act is told, with the one that keeps it from it' "
+    told() {
+        rm -rf s
+        verl-update -s s -m m -i ref.dp \"\$@\" -o x.dp 2>err
+        grep 'has no effect' err
+    }
+    told clip_ratio=0.3 | grep 'clip_ratio has no effect beside clip_ratio_low=0.2 and clip_ratio_high=0.2'
+    told policy_loss.loss_mode=gpg clip_ratio_low=0.1 | grep 'loss_mode=gpg'
+    told kl_loss_coef=0.1 | grep 'without use_kl_loss=true'
+    told loss_scale_factor=3 | grep 'loss_agg_mode=token-mean'
+    told policy_loss.kl_cov_ratio=0.1 | grep 'loss_mode=vanilla'
+    told actor.optim.min_lr_ratio=0.1 | grep 'lr_scheduler_type=constant'
+    told actor.ppo_micro_batch_size_per_gpu=3 --micro-batch 4 | grep 'micro-batch 4'
+    told policy_loss.loss_mode=gspo loss_agg_mode=seq-mean-token-sum | grep 'policy loss gspo'
+    if told clip_ratio=0.3 clip_ratio_low=null clip_ratio_high=null kl_loss_coef=0.001; then false; fi"
 ok 'every policy loss and aggregation runs and differs' "
     rm -f hashes
     for l in vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo; do

@@ -624,8 +624,10 @@ int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e)
     struct job j = { .u = { .x = x, .o = opts }, .s = { .lock = -1 }, .made = -1 };
     int done = 0;
 
-    if (vl_update_check(&j.u, e) || vl_stage_read(x, &j.batch, e) || open_state(&j, e) ||
-        identify(&j, e))
+    if (vl_update_check(&j.u, e))
+        goto out;
+    vl_update_warn_idle(&j.u);
+    if (vl_stage_read(x, &j.batch, e) || open_state(&j, e) || identify(&j, e))
         goto out;
     settle_position(&j);
     if (j.made >= 0 && take_made(&j, &done, e))

@@ -116,6 +116,8 @@ struct vl_update {
 
 /* Checks the options that need no data. */
 int vl_update_check(struct vl_update *u, struct vl_err *e) VL_MUST_CHECK;
+/* Warns of options that cannot act with the others given. */
+void vl_update_warn_idle(const struct vl_update *u);
 /* Reads the columns of the role; base = identity of the weights that are updated. */
 int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
                       const struct vl_state_record *base, struct vl_err *e) VL_MUST_CHECK;
