@@ -194,6 +194,16 @@ ok 'checkpoint: hard links, tracker; again: nothing to do' "
     verl-model checkpoint run ck 2>err
     grep -q 'nothing to do' err
     exits 66 verl-model checkpoint nowhere ck 2>err"
+for p in checkpoint-written checkpoint-renamed; do
+    ok "checkpoint killed at $p: the tracker keeps the one before, the same line ends the same" "
+        rm -rf ck2 && cp -r ck ck2 && mv ck2/global_step_1 ck2/global_step_0 && printf 0 >ck2/latest_checkpointed_iteration.txt
+        kill_at $p verl-model checkpoint -q run ck2
+        [ \$(cat ck2/latest_checkpointed_iteration.txt) = 0 ]
+        verl-model checkpoint -q run ck2
+        [ \$(cat ck2/latest_checkpointed_iteration.txt) = 1 ]
+        diff -r ck/global_step_1 ck2/global_step_1
+        [ -z \"\$(ls -d ck2/.aside* 2>/dev/null)\" ]"
+done
 ok 'restore: after more training the versions of the checkpoint are in force again' "
     verl-logprob -q -m run/actor -i b.dp -o o4.dp
     verl-update -q -s run/actor -i o4.dp optim.lr=1e-3 -o k.dp

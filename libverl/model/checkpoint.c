@@ -209,9 +209,11 @@ int vl_checkpoint_save(const char *run, const char *dir, int64_t step,
 {
     char *final = NULL, *aside = vl_asprintf("%s/.aside-%d", dir, (int)getpid());
     int64_t number[PARTS];
+    int lock = -1;
 
     *r = (struct vl_checkpoint_report){ 0 };
-    if (find_parts(run, number, &step, e))
+    if (find_parts(run, number, &step, e) || vl_fs_mkdirs(dir, e) ||
+        vl_version_lock(dir, &lock, e) || vl_version_sweep(dir, e))
         goto out;
     r->step = step;
     for (int k = 0; k < PARTS; k++)
@@ -228,8 +230,6 @@ int vl_checkpoint_save(const char *run, const char *dir, int64_t step,
             vl_err_prefix(e, "checkpoint");
         goto out;
     }
-    if (vl_fs_mkdirs(dir, e) || vl_fs_remove(aside, e))
-        goto out;
     vl_aside_add(aside);
     if (vl_fs_mkdirs(aside, e) || fill(aside, run, number, r, e))
         goto out;
@@ -252,6 +252,7 @@ out:
             vl_err_prefix(&ignored, "cleaning up");
     }
     vl_aside_drop(aside);
+    vl_version_unlock(lock);
     free(final);
     free(aside);
     return e->code;

@@ -361,10 +361,26 @@ static int linked(const char *dir, const char *name)
     return found;
 }
 
+int vl_version_sweep(const char *dir, struct vl_err *e)
+{
+    DIR *d = opendir(dir);
+
+    for (struct dirent *f; d && !e->code && (f = readdir(d));)
+        if (!strncmp(f->d_name, ".aside-", 7)) {
+            char *path = vl_asprintf("%s/%s", dir, f->d_name);
+
+            if (vl_fs_remove(path, e))
+                vl_err_prefix(e, "removing what an interrupted writer left");
+            free(path);
+        }
+    if (d)
+        closedir(d);
+    return e->code;
+}
+
 int vl_version_prune(const char *dir, int64_t keep, int64_t spare, struct vl_err *e)
 {
     int64_t n, *v = vl_version_list(dir, &n);
-    DIR *d;
 
     for (int64_t i = 0; i < n - keep && !e->code; i++) {
         char name[VL_VERSION_NAME], *path;
@@ -378,16 +394,5 @@ int vl_version_prune(const char *dir, int64_t keep, int64_t spare, struct vl_err
         free(path);
     }
     free(v);
-    d = opendir(dir);
-    for (struct dirent *f; d && !e->code && (f = readdir(d));)
-        if (!strncmp(f->d_name, ".aside-", 7)) {
-            char *path = vl_asprintf("%s/%s", dir, f->d_name);
-
-            if (vl_fs_remove(path, e))
-                vl_err_prefix(e, "removing what an interrupted writer left");
-            free(path);
-        }
-    if (d)
-        closedir(d);
-    return e->code;
+    return e->code ? e->code : vl_version_sweep(dir, e);
 }

@@ -51,8 +51,11 @@ void vl_version_unlock(int fd);
 int vl_version_publish(const char *dir, const char *aside, int64_t number, int link,
                        const char *stage, struct vl_err *e) VL_MUST_CHECK;
 
+/* Removes what interrupted writers left in dir (.aside-*). Call it holding the lock. */
+int vl_version_sweep(const char *dir, struct vl_err *e) VL_MUST_CHECK;
+
 /* Removes all versions but the newest `keep`, `spare` (-1: none) and those any link in dir points to,
- * and directories that an interrupted writer left (.aside-*). Call it holding the lock. */
+ * and sweeps. Call it holding the lock. */
 int vl_version_prune(const char *dir, int64_t keep, int64_t spare, struct vl_err *e) VL_MUST_CHECK;
 
 #endif
