@@ -107,4 +107,6 @@ ok "log-probs: entropy, off-policy metrics and probability differences" "
         verl-batch from-json -o step/old_log_prob.dp
     verl-eval metrics step >got.json
     jq -e '(.\"actor/entropy\" - 0.5 | fabs) < 1e-12 and .\"training/rollout_probs_diff_max\" == 0 and .\"rollout_corr/kl\" == 0' got.json"
+ok "--pred names a column that is there" "
+    exits 65 verl-eval -i val.dp --pred nope 2>err; grep -q 'no column nope' err"
 done_testing

@@ -113,6 +113,12 @@ ok 'a filter that does not compile is 64; a member that names a column is 65' '
     exits 64 score --jq . --command cat -i in.dp -o no.dp
     exits 65 score --jq "{score: 1, uid: 2}" -i in.dp -o no.dp 2>err
     grep -q "member .uid., which would replace" err
+    # an id that is none, options that nothing uses
+    verl-dump -q --no-text in.dp | jq -c ".responses[0] = -5" | verl-batch from-json -q --like in.dp -o neg.dp
+    exits 65 score --jq 1 -i neg.dp -o no.dp 2>err
+    grep -q "responses is -5 at position 0; a token id is" err
+    score --scorer exact -j 2 --error-value 1 -i in.dp -o k2.dp 2>err
+    grep -q -- "--workers has no effect" err; grep -q -- "--error-value has no effect" err
     for k in token_level_scores reward_error values "" "score\\u0000x" non_tensor_batch/x; do
         exits 65 score --jq "{score: 1, \"$k\": 2}" -i in.dp -o no.dp 2>err
         grep -q "rename it" err

@@ -45,6 +45,25 @@ static int find_mask(struct vl_reward_rows *r, struct vl_err *e)
     return vl_batch_need_mask(r->b, "response_mask", wide, &r->valid, e);
 }
 
+/* Valid positions hold token ids: one that is none would silently be missing in the text. */
+static int ids_fit(const struct vl_reward_rows *r, const char *name, const int64_t *id,
+                   const int64_t *valid, int64_t width, struct vl_err *e)
+{
+    char who[128];
+
+    for (int64_t i = 0; id && valid && i < r->b->rows; i++)
+        for (int64_t t = 0; t < width; t++) {
+            int64_t x = id[i * width + t];
+
+            if (valid[i * r->stride + t] && (x < 0 || x > INT32_MAX))
+                return vl_fail(e, VL_E_DATA,
+                               "%s: %s is %" PRId64 " at position %" PRId64
+                               "; a token id is 0 to %d",
+                               vl_batch_row_name(r->b, i, who, sizeof who), name, x, t, INT32_MAX);
+        }
+    return 0;
+}
+
 int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, const char *source_key,
                         struct vl_err *e)
 {
@@ -70,12 +89,9 @@ int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, cons
     r->extra_info = json_col(b, "extra_info");
     r->finish = json_col(b, "finish_reason");
     r->raw_prompt = json_col(b, "raw_prompt");
-    return find_mask(r, e);
-}
-
-static int32_t small_id(int64_t id)
-{
-    return id < 0 || id > INT32_MAX ? -1 : (int32_t)id;
+    if (find_mask(r, e) || ids_fit(r, "responses", r->responses, r->valid, r->R, e))
+        return e->code;
+    return ids_fit(r, "prompts", r->prompts, r->prompt_valid, r->P, e);
 }
 
 int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last)
@@ -86,7 +102,7 @@ int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, i
     *last = -1;
     for (int64_t t = 0; t < r->R; t++)
         if (valid[t]) {
-            ids[n++] = small_id(id[t]);
+            ids[n++] = (int32_t)id[t];
             *last = t;
         }
     return n;
@@ -109,7 +125,7 @@ static void prompt_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf
 
     for (int64_t t = 0; t < r->P; t++)
         if (r->prompt_valid[i * r->stride + t])
-            ids[n++] = small_id(r->prompts[i * r->P + t]);
+            ids[n++] = (int32_t)r->prompts[i * r->P + t];
     vl_tok_decode(r->tok, ids, n, 0, out);
     free(ids);
 }

@@ -110,7 +110,7 @@ static char **texts(const struct samples *s, const char *name, const char *other
             out[i] = vl_eval_number(c, s->row[i], &x) ? vl_asprintf("%.17g", x) : vl_strdup("?");
         } else {
             const char *t = vl_col_json(c, s->row[i], &n);
-            out[i] = vl_json_parse(&j, t, n, name, &e) == 0 ? vl_json_strdup(&j, 0) : NULL;
+            out[i] = vl_json_parse(&j, t, n, name, &e) == 0 ? vl_json_name(&j, 0) : NULL;
             if (!out[i])
                 out[i] = vl_strndup(t, n);
         }
@@ -241,6 +241,8 @@ int vl_eval_validation(struct vl_ctx *x, const struct vl_batch *b, const struct 
     s.uid = texts(&s, "uid", NULL); /* without one each row is a prompt of its own */
     if (vl_batch_col(b, o->pred))
         s.pred = texts(&s, o->pred, "");
+    else if (vl_parsed_given(x->parsed, &o->pred) && vl_batch_missing(b, "--pred", o->pred, e))
+        goto done;
     if (read_variables(x, &s, o, e))
         goto done;
     struct vl_val_in in = { .N = s.N,

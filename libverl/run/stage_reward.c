@@ -54,6 +54,23 @@ static int check_args(struct work *w, struct vl_err *e)
     return e->code;
 }
 
+/* Options of processes when the scorer is a rule, and a value that no policy uses. */
+static void warn_unused(const struct work *w)
+{
+    const struct vl_reward_opts *o = w->o;
+    const struct vl_parsed *p = w->x->parsed;
+    const char *unused = vl_parsed_given(p, &o->workers)   ? "--workers"
+                         : vl_parsed_given(p, &o->timeout) ? "--row-timeout"
+                         : vl_parsed_given(p, &o->memory)  ? "--memory"
+                                                           : NULL;
+
+    if (unused && !o->filter && !o->command)
+        vl_warn(&w->x->log, "%s has no effect without --jq or --command", unused);
+    if (vl_parsed_given(p, &o->error_value) && strcmp(o->on_error, "value"))
+        vl_warn(&w->x->log, "--error-value has no effect with --on-error %s (value uses it)",
+                o->on_error);
+}
+
 /* What can be refused before anything is read. */
 static int check_options(struct work *w, struct vl_err *e)
 {
@@ -80,6 +97,7 @@ static int check_options(struct work *w, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE,
                        "the overlong penalty needs reward_model.reward_kwargs.max_resp_len and "
                        "overlong_buffer_cfg.len above 0");
+    warn_unused(w);
     if (o->filter || o->command)
         return check_args(w, e);
     return vl_rule_args_parse(&w->args, rule, o->args, e);
