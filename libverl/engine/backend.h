@@ -112,8 +112,9 @@ struct vl_backend {
                         int64_t C);
 
     /* qkv (N, (H+2K)*D) = q | k | v per row. out (N, H*D); lse (N, H) or NULL (needed by backward).
-     * With pages the keys come from kcache/vcache (pages, VL_PAGE, K*D), stored before by kv_store;
-     * the result has the same bits either way. */
+     * With pages the keys come from kcache/vcache, stored before by kv_store: VL_PAGE*K*D floats a
+     * page, in an order inside the page that is the backend's own. The result has the same bits
+     * either way; a key that a row does not see never touches it, be it NaN. */
     void (*kv_store)(void *ctx, float *kcache, float *vcache, const float *qkv,
                      const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a);
     void (*kv_copy)(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD);
@@ -131,8 +132,10 @@ struct vl_backend {
      * (dlogp, dent: host; dent may be NULL). head_logits: z (M,V) to host memory.
      * head_sample: for each row draws id by inverse CDF in id order at uniform u[i]; logp[i] is
      * the full-vocabulary log-prob with the bits head_logp gives (temperature 0: argmax, lowest id
-     * on ties); logp_kept[i] (may be NULL) is over the kept set. A row with a non-finite logit
-     * sets id -1. */
+     * on ties); logp_kept[i] (may be NULL) is over the kept set: ids not banned, of those the top_k,
+     * of those the smallest set that reaches top_p, ties to the lower id. inv_temp is
+     * (float)(1/temperature). A row with a non-finite logit, or with all ids banned, sets id -1 and
+     * NaN. u may be NULL when greedy. */
     void (*head_logp)(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
                       float inv_temp, int64_t M);
@@ -153,8 +156,9 @@ struct vl_backend {
 };
 
 /* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C), "plain"
- * (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads 0: affinity mask and cgroup, divided by
- * local_ranks. VL_E_UNAVAIL when the CPU lacks the instruction set. */
+ * (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads 0: the
+ * affinity mask and cgroup divided by local_ranks, or OMP_NUM_THREADS. VL_E_UNAVAIL when the CPU lacks
+ * the instruction set. Operations of one backend are called by one thread at a time. */
 int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int local_ranks,
                    struct vl_err *e) VL_MUST_CHECK;
 
