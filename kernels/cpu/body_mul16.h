@@ -1,7 +1,7 @@
 /* body_mul16.h - the product with bf16 operands and fp32 accumulation.
  *
- * With VL_DPBF16 a step is one vdpbf16ps; elsewhere its twin: the odd (high) element first, then the
- * even one, each a fused multiply-add, denormal operands and results as zero. vdpbf16ps does this
+ * With VL_DPBF16 a step is one vdpbf16ps; elsewhere its twin: the odd (high) element first, then
+ * the even one, each a fused multiply-add, denormal operands and results as zero. vdpbf16ps does this
  * whatever MXCSR says; the AVX twins set flush-to-zero and denormals-are-zero around the product. */
 
 #if VL_SIMD == 16 && defined(VL_DPBF16)

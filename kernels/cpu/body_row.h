@@ -1,6 +1,7 @@
 /* body_row.h - operations on rows: norms, rope, activations, softmax, log-softmax parts, AdamW.
  *
- * Sums use 16 lanes, lane j taking elements j, j + 16, ..., missing ones as zero, then v_sum's tree. */
+ * Sums use 16 lanes, lane j taking elements j, j + 16, ..., missing ones as zero, then the tree
+ * of v_sum. */
 
 #define VL_EACH(n) for (int64_t i = 0; i < (n); i += VL_LANES)
 

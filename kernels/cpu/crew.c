@@ -1,7 +1,7 @@
 /* crew.c - see crew.h.
  *
- * A job is published by writing `claim` = job number and the next free task. A worker reads the job's
- * function, then takes a task by compare-and-swap on claim: that succeeds only while this very job
+ * A job is published by writing `claim` = job number and the next free task. A worker reads the
+ * job's function, then takes a task by compare-and-swap on claim: that succeeds only while this very job
  * still has tasks, and then the job cannot end before the task is done, so what was read is valid.
  * A late worker finds nothing to take and delays nobody. */
 #include "kernels/cpu/crew.h"

@@ -127,13 +127,13 @@ struct vl_backend {
                           int64_t nseq, const struct vl_attn *a);
 
     /* Final projection with log-softmax, in vocabulary chunks; z = x W^T * inv_temp (fp32).
-     * head_logp: logp, entropy, lse, sum_pi2 (M; host; each may be NULL but logp) for target (M; host).
+     * head_logp: logp, entropy, lse, sum_pi2 (M; host; NULL allowed but for logp) of target (host).
      * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
      * (dlogp, dent: host; dent may be NULL). head_logits: z (M,V) to host memory.
      * head_sample: for each row draws id by inverse CDF in id order at uniform u[i]; logp[i] is
      * the full-vocabulary log-prob with the bits head_logp gives (temperature 0: argmax, lowest id
-     * on ties); logp_kept[i] (may be NULL) is over the kept set: ids not banned, of those the top_k,
-     * of those the smallest set that reaches top_p, ties to the lower id. inv_temp is
+     * on ties); logp_kept[i] (may be NULL) is over the kept set: ids not banned, of those
+     * the top_k, of those the smallest set that reaches top_p, ties to the lower id. inv_temp is
      * (float)(1/temperature). A row with a non-finite logit, or with all ids banned, sets id -1 and
      * NaN. u may be NULL when greedy. */
     void (*head_logp)(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
@@ -155,10 +155,10 @@ struct vl_backend {
                   const struct vl_adamw *o, int64_t *changed);
 };
 
-/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C), "plain"
- * (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads 0: the
- * affinity mask and cgroup divided by local_ranks, or OMP_NUM_THREADS. VL_E_UNAVAIL when the CPU lacks
- * the instruction set. Operations of one backend are called by one thread at a time. */
+/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C),
+ * "plain" (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads
+ * 0: the affinity mask and cgroup divided by local_ranks, or OMP_NUM_THREADS. VL_E_UNAVAIL when the
+ * CPU lacks the instruction set. Operations of one backend are called by one thread at a time. */
 int vl_backend_cpu(struct vl_backend **be, const char *isa, int threads, int local_ranks,
                    struct vl_err *e) VL_MUST_CHECK;
 
