@@ -10,8 +10,6 @@
 #include <string.h>
 
 #include "formats/json.h"
-#include "libverl/base/fs.h"
-#include "libverl/model/version.h"
 #include "libverl/reward/scorers.h"
 #include "libverl/run/reward_columns.h"
 #include "libverl/run/reward_rows.h"
@@ -322,20 +320,6 @@ static int score_rows(struct work *w, struct vl_err *e)
     return 0;
 }
 
-/* The tokenizer of a directory, or of the current version of a train state. */
-static int open_at(const char *path, struct vl_tok **t, struct vl_err *e)
-{
-    char *dir = NULL;
-
-    if (vl_fs_exists(path, "current") && !vl_fs_exists(path, "tokenizer.json")) {
-        if (!vl_version_resolve(path, &dir, e))
-            (void)!vl_tok_open(t, dir, e);
-        free(dir);
-        return e->code;
-    }
-    return vl_tok_open(t, path, e);
-}
-
 /* -m, else the tokenizer the batch names, which must be the one it was made with. */
 static int open_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_tok **t,
                           struct vl_err *e)
@@ -347,7 +331,7 @@ static int open_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_
         vl_fail(e, VL_E_DATA,
                 "responses are ids and meta_info names no tokenizer: give -m DIR with a "
                 "tokenizer.json");
-    else if (open_at(from, t, e) || !hash || !strcmp(hash, vl_tok_hash(*t)))
+    else if (vl_tok_open(t, from, e) || !hash || !strcmp(hash, vl_tok_hash(*t)))
         ;
     else if (x->common->model)
         vl_warn(&x->log, "%s is not the tokenizer of this batch (hash %s, batch %s)", from,
