@@ -9,6 +9,8 @@
 #            data.max_response_length and rollout.n are those that most runs set
 #   REWARD   a command line that takes -i FILE -o FILE (default: verl-reward -c CONFIG),
 #            for example "verl-reward --jq '.solution_str == .ground_truth'"
+#   VAL      held-out rows: every VAL_EVERY (10) steps the new policy answers them; verl-eval's
+#            metrics of that go into metrics.jsonl
 #   RUN      where everything goes (run/grpo); STEPS: how many (60); SEED (1)
 #   KL       above 0: a KL loss to MODEL with that coefficient (0)
 #   KEEP     weights of that many last steps are kept (2), so that a step can be run again
@@ -19,7 +21,7 @@
 # Everything of a step stays in RUN/step_NNNNNN; run the same line again after an interruption, or
 # with more STEPS. The last model is RUN/rollout/current, a Hugging Face directory.
 set -eu
-: "${STEPS:=60}" "${RUN:=run/grpo}" "${MAP:=.}" "${SEED:=1}" "${KEEP:=2}" "${KL:=0}" "${LAUNCH:=}" "${CONFIG:=}"
+: "${STEPS:=60}" "${RUN:=run/grpo}" "${MAP:=.}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${KL:=0}" "${LAUNCH:=}" "${CONFIG:=}"
 : "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
 . "$(dirname "$0")/lib.sh"
 begin "KL=$KL" "$@"
@@ -48,6 +50,7 @@ while [ $step -lt "$STEPS" ]; do
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    validate "$@"
     metrics
     report 'critic/score/mean' 'actor/entropy' 'response_length/mean'
 done

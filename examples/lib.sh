@@ -22,6 +22,12 @@ begin() {
         exit 64
         ;;
     esac
+    case $VAL_EVERY in
+    '' | 0* | *[!0-9]*)
+        say "VAL_EVERY is '$VAL_EVERY', wanted a number of steps, for example VAL_EVERY=10"
+        exit 64
+        ;;
+    esac
     mkdir -p "$RUN"
     {
         for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=${ROLLOUT#"${LAUNCH:+$LAUNCH }"}" "SEED=$SEED" "$@"; do
@@ -82,13 +88,28 @@ version() {
     cat "$dir/$1.version"
 }
 
+# validate SETTING...: every VAL_EVERY steps and after the last one, the new policy answers the rows
+# of VAL with verl's validation settings (rollout.val_kwargs, greedy by default).
+validate() {
+    [ -n "$VAL" ] && { [ $((step % VAL_EVERY)) = 0 ] || [ $step = "$STEPS" ]; } || return 0
+    stage val_prompts verl-data -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
+    stage val_gen sh -c "$ROLLOUT"' "$@"' rollout -m "$(version trained "$RUN/rollout")" --validate \
+        -i "$dir/val_prompts.dp" "$@"
+    stage val_reward sh -c "$REWARD"' "$@"' reward -i "$dir/val_gen.dp"
+    verl-eval -q -i "$dir/val_reward.dp" >"$dir/val.json"
+    say "step $step/$STEPS$(jq -j 'to_entries[] | select(.key | startswith("val-core")) | "  \(.key) \(.value)"' "$dir/val.json")"
+}
+
 # Everything a step reports, as one JSON line; the run's metrics.jsonl is made of these.
 metrics() {
     [ -e "$dir/metrics.json" ] || {
+        # validation is verl's timer `testing`, outside `step`
         # shellcheck disable=SC2046
-        verl-eval -q $(awk '{ s[$1] = $3 - $2; all += $3 - $2 }
+        verl-eval -q $(awk '/^val_/ { s["testing"] += $3 - $2; next } { s[$1] = $3 - $2; all += $3 - $2 }
             END { for (n in s) printf "--timing %s=%.3f ", n, s[n]; printf "--timing step=%.3f", all }' "$dir/timing") \
-            metrics "$dir" >"$dir/metrics.json.tmp" && mv "$dir/metrics.json.tmp" "$dir/metrics.json"
+            metrics "$dir" >"$dir/step.json"
+        jq -c -s add "$dir/step.json" $([ ! -e "$dir/val.json" ] || echo "$dir/val.json") >"$dir/metrics.json.tmp"
+        mv "$dir/metrics.json.tmp" "$dir/metrics.json"
     }
     cat "$RUN"/step_*/metrics.json >"$RUN/metrics.jsonl.tmp" && mv "$RUN/metrics.jsonl.tmp" "$RUN/metrics.jsonl"
 }

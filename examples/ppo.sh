@@ -7,7 +7,7 @@
 #
 # The other variables are those of grpo.sh (examples/grpo.sh --help), without KL; RUN is run/ppo.
 set -eu
-: "${STEPS:=60}" "${RUN:=run/ppo}" "${MAP:=.}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}" "${CONFIG:=}" "${CRITIC:=${MODEL:-}}"
+: "${STEPS:=60}" "${RUN:=run/ppo}" "${MAP:=.}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}" "${CONFIG:=}" "${CRITIC:=${MODEL:-}}"
 : "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
 . "$(dirname "$0")/lib.sh"
 begin "CRITIC=$CRITIC" "$@"
@@ -34,6 +34,7 @@ while [ $step -lt "$STEPS" ]; do
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    validate "$@"
     metrics
     report 'critic/score/mean' 'critic/vf_loss' 'response_length/mean'
 done

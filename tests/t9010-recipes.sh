@@ -85,6 +85,13 @@ ok 'two ranks: the same samples and log-probs' '
     REWARD=$half RUN=r STEPS=1 LAUNCH="verl-mpi 2" $ex/grpo.sh $small
     for f in prompts gen reward old_log_prob adv; do cmp g/step_000001/$f.dp r/step_000001/$f.dp; done'
 
+ok 'validation on held-out rows, the last step included' '
+    awk -f "$book/textbook.awk" -v kind=heldout | head -n 20 >val.jsonl
+    VAL=val.jsonl VAL_EVERY=5 REWARD=$half RUN=v $ex/grpo.sh $small
+    jq -es "(.[0] | has(\"val-core/exact/acc/mean@1\") | not) and .[1].\"val-core/exact/acc/mean@1\" >= 0 and
+        .[1].\"timing_s/testing\" > 0" v/metrics.jsonl
+    cmp g/step_000002/update_actor.dp v/step_000002/update_actor.dp
+    VAL_EVERY=0 exits 64 $ex/grpo.sh 2>err; grep -q VAL_EVERY=10 err'
 ok 'PPO: two steps with a critic' '
     REWARD=$half RUN=p $ex/ppo.sh $small critic.ppo_mini_batch_size=4
     for f in prompts gen reward old_log_prob values adv update_critic update_actor; do
