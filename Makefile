@@ -146,7 +146,7 @@ unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(MPI_SO)
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo
 
-demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and scalar kernels (an hour)
+demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and scalar kernels
 	for s in 1 2 3; do VERL_DEMO_BUILT=1 scripts/demo -t -s $$s -r run/demo-seed$$s || exit 1; done
 	for isa in avx2 scalar; do VL_ISA=$$isa VERL_DEMO_BUILT=1 scripts/demo -t -r run/demo-$$isa || exit 1; done
 
