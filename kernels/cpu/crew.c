@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define SPIN      1000 /* pauses before sleeping: 10 to 50 microseconds */
-#define TASK_BITS 40
+#define TASK_BITS 32   /* the other half numbers jobs: a worker would have to sleep through 2^32 */
 #define TASK_MASK (((uint64_t)1 << TASK_BITS) - 1)
 
 struct worker {
