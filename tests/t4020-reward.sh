@@ -192,7 +192,8 @@ ok 'overlong penalty of dapo' '
     [ "$(see o.dp .overlong_reward)" = "-0.75 -0.75 0 0 null 0" ]
     [ "$(see o.dp .score)" = "1 0 1 0 NaN 1" ]
     [ "$(see o.dp ".token_level_scores|add")" = "0.25 -0.75 1 0 0 1" ]
-    exits 64 score overlong_buffer_cfg.enable=true -i in.dp -o no.dp'
+    exits 64 score overlong_buffer_cfg.enable=true -i in.dp -o no.dp
+    exits 64 score max_resp_len=3 overlong_buffer_cfg.enable=true overlong_buffer_cfg.len=4 -i in.dp -o no.dp'
 ok 'what is not there is refused, not ignored' '
     exits 64 score custom_reward_function.path=f.py -i in.dp -o no.dp
     exits 64 score reward_model.enable=true -i in.dp -o no.dp

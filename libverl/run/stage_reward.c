@@ -91,10 +91,12 @@ static int check_options(struct work *w, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE,
                        "reward_manager.name is %s; this program has naive, batch and dapo",
                        o->manager);
-    if (o->overlong && (o->overlong_max <= 0 || o->overlong_len <= 0))
+    if (o->overlong && (o->shape.max_resp_len == VL_NULL_I64 || o->shape.len == VL_NULL_I64))
         return vl_fail(e, VL_E_USAGE,
                        "the overlong penalty needs reward_model.reward_kwargs.max_resp_len and "
-                       "overlong_buffer_cfg.len above 0");
+                       "overlong_buffer_cfg.len");
+    if (o->overlong && vl_overlong_check(&o->shape, e))
+        return e->code;
     warn_unused(w);
     if (o->filter || o->command)
         return check_args(w, e);
@@ -263,8 +265,7 @@ static void penalize(struct work *w)
     for (int64_t k = 0; k < w->nasked && o->overlong; k++) {
         struct vl_score *s = &w->s[w->asked[k] - w->first];
         int64_t n = vl_reward_ids(&w->rows, w->asked[k], ids, &last);
-        double exceed = (double)(n - (o->overlong_max - o->overlong_len));
-        double penalty = fmin(-exceed / (double)o->overlong_len * o->overlong_factor, 0);
+        double penalty = vl_overlong_penalty(&o->shape, n);
 
         if (s->why)
             continue;

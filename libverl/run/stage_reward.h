@@ -2,6 +2,7 @@
 #ifndef VL_STAGE_REWARD_H
 #define VL_STAGE_REWARD_H
 
+#include "libverl/algo/shaping.h"
 #include "libverl/run/stage.h"
 
 struct vl_reward_opts {
@@ -20,15 +21,17 @@ struct vl_reward_opts {
     const char *custom_path; /* custom_reward_function.path: refused, with the way to go */
     int rm_enable;           /* reward_model.enable: refused */
     int overlong;            /* dapo's penalty on long responses */
-    int64_t overlong_max, overlong_len;
-    double overlong_factor;
+    struct vl_overlong shape;
     int overlong_log;
 };
 #define VL_REWARD_DEFAULTS                                                                         \
     {                                                                                              \
         .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
-        .manager = "naive", .overlong_max = VL_NULL_I64, .overlong_len = VL_NULL_I64,              \
-        .overlong_factor = 1                                                                       \
+        .manager = "naive", .shape = {                                                             \
+            VL_NULL_I64,                                                                           \
+            VL_NULL_I64,                                                                           \
+            1                                                                                      \
+        }                                                                                          \
     }
 
 /* Adds token_level_scores (the score at the last valid token), score, acc, reward_error (null, or
