@@ -40,12 +40,6 @@ void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_loss_rows *ro
     }
 }
 
-double *vl_loss_norm_array(struct vl_loss_norm *norm)
-{
-    _Static_assert(offsetof(struct vl_loss_norm, rows) == 2 * sizeof(double), "three counts first");
-    return &norm->tokens;
-}
-
 struct vl_loss_norm vl_loss_norm_local(const struct vl_loss_norm *norm,
                                        const struct vl_loss_rows *rows)
 {

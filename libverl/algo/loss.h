@@ -9,8 +9,7 @@
  *
  * An update, for one mini-batch:
  *     struct vl_loss_norm norm = { .dp = 1 };
- *     vl_loss_norm_count(&norm, &my_rows);            my rows of the mini-batch
- *     vl_comm_sum_f64(comm, vl_loss_norm_array(&norm), VL_LOSS_NORM_COUNTS, e);
+ *     vl_loss_norm_count(&norm, &rows);               all its rows, which every rank knows
  *     if (norm.tokens == 0) ...                       refuse or skip: no valid token
  *     for each micro-batch: forward; vl_actor_loss(...) fills dlogp and dent; backward
  *     vl_comm_sum_f64(comm, sums.num, ...)            once; then vl_loss_sums_value(...)
@@ -59,10 +58,8 @@ struct vl_loss_norm {
     double factor; /* F: loss_scale_factor; 0 = null */
     double dp;     /* 0 = 1 */
 };
-#define VL_LOSS_NORM_COUNTS 3 /* tokens, seqs, rows: these add over ranks */
 
 void vl_loss_norm_count(struct vl_loss_norm *norm, const struct vl_loss_rows *rows); /* adds */
-double *vl_loss_norm_array(struct vl_loss_norm *norm); /* the VL_LOSS_NORM_COUNTS counts */
 
 /* The weight of every valid token of row i: d loss / d l. norm must be complete (no zero counts
  * left unless the rows are really empty): see vl_loss_norm_local. */

@@ -70,25 +70,6 @@ int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
     return 0;
 }
 
-int vl_stage_str(struct vl_ctx *x, const struct vl_batch *b, const char *key,
-                 const char *const *opt, char **out, struct vl_err *e)
-{
-    char *have = vl_meta_str(b, key);
-
-    if (!vl_parsed_given(x->parsed, opt)) {
-        *out = have;
-        if (!have)
-            return missing(x, key, opt, e);
-        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
-        return 0;
-    }
-    *out = vl_strdup(*opt);
-    if (have && (!*opt || strcmp(have, *opt) != 0) && x->comm.rank == 0)
-        differs(x, key, opt, *opt ? *opt : "null", have);
-    free(have);
-    return 0;
-}
-
 int64_t vl_stage_seed(struct vl_ctx *x, const struct vl_batch *b)
 {
     struct vl_err none = { 0 };

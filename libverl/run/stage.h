@@ -46,13 +46,11 @@ int vl_stage_sign(struct vl_ctx *x, struct vl_batch *b, const char *weight_versi
 
 /* A value the stage needs: the option's when the user gave it, else meta_info[key], else VL_E_DATA
  * naming the option. opt is the option's variable; one given that differs from the batch's wins and
- * a warning names both. *out of the string form is freed by the caller. */
+ * a warning names both. */
 int vl_stage_f64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const double *opt,
                  double *out, struct vl_err *e) VL_MUST_CHECK;
 int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const int64_t *opt,
                  int64_t *out, struct vl_err *e) VL_MUST_CHECK;
-int vl_stage_str(struct vl_ctx *x, const struct vl_batch *b, const char *key,
-                 const char *const *opt, char **out, struct vl_err *e) VL_MUST_CHECK;
 /* The seed by the same rule, but the option's default (1) when meta_info has none. */
 int64_t vl_stage_seed(struct vl_ctx *x, const struct vl_batch *b);
 
