@@ -79,7 +79,7 @@ struct vl_common {
     struct vl_strs config; /* -c FILE.yaml */
     const char *device;    /* --device auto|cpu|cuda[:n] */
     int64_t seed;          /* --seed, default 1; see vl_stage_seed for the rule with meta_info */
-    int64_t threads;       /* --threads, 0 = automatic; vl_main sets the number; no provenance */
+    int64_t threads;       /* --threads, 0 = the backend chooses; never in provenance */
     int delta, quiet, verbose;
     struct vl_strs operands;
     int64_t level; /* --level of zstd */
