@@ -4,6 +4,7 @@
 #   ok 'title' 'commands'      passes if every line of the commands does (set -e inside)
 #   exits 65 cmd...            passes if cmd exits with exactly that status, so a crash never counts
 #   skip 'reason'              one skipped test;   skip_all 'reason'   the whole file
+#   have_mpi, need_mpi         whether ranks can be started; skip the whole file if not
 #   done_testing               last line of the file
 # Programs under test are on PATH; $SHARED is the data folder or empty; $T is the scratch directory
 # (the current one), removed at the end.
@@ -59,11 +60,18 @@ skip_all() {
 need_shared() {
     [ -n "$SHARED" ] || skip_all "no shared data (set VERL_SHARED to its folder)"
 }
-need_mpi() {
-    verl-rollout --version 2>/dev/null | grep -q 'mpi *mpich' || skip_all "built without MPI"
-    [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] ||
-        skip_all "mpiexec does not start 2 ranks here"
+# Whether this build has MPI and mpiexec starts ranks that know of each other. $why says what is
+# missing. Asked three times: a start can fail on a busy machine, and a skip would hide the tests.
+have_mpi() {
+    why="built without MPI"
+    verl-rollout --version 2>/dev/null | grep -q 'mpi *mpich' || return 1
+    for try in 1 2 3; do
+        [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] && return 0
+    done
+    why="mpiexec does not start 2 ranks here"
+    return 1
 }
+need_mpi() { have_mpi || skip_all "$why"; }
 done_testing() {
     echo "1..$t_n"
     exit $t_bad

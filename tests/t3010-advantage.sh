@@ -205,8 +205,7 @@ ok "PF-PPO draws as many rows, the same for the same seed, each (uid, sample) on
     cmp x.dp y.dp; [ \$(verl-dump x.dp | wc -l) = 8 ]
     [ \$(verl-dump -k uid,sample x.dp | sort -u | wc -l) = 8 ]
     exits 64 run -e gae use_pf_ppo=true pf_ppo.reweight_method=best -i pf.dp -o no.dp"
-if verl-advantage --version | grep -q 'mpi *mpich' &&
-    [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ]; then
+if have_mpi; then
     ok "three ranks: the same bytes" "
         run -e grpo -i rows.dp -o x.dp
         verl-mpi 3 verl-advantage -q -e grpo -i rows.dp -o y.dp

@@ -69,8 +69,7 @@ ok "one and two threads" "
         again -i gen.dp --threads \$t
         cmp again.dp old.dp
     done"
-if [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] &&
-    verl-rollout --version | grep -q 'mpi *mpich'; then
+if have_mpi; then
     for n in 1 2 3 4; do
         ok "$n ranks" "
             verl-mpi $n verl-rollout -q -m '$M' rollout.n=2 rollout.response_length=16 -i p.dp -o g.dp
@@ -80,7 +79,7 @@ if [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort
             cmp o.dp old.dp"
     done
 else
-    skip "ranks: mpiexec does not start 2 ranks here"
+    skip "ranks: $why"
 fi
 
 ok "outside generations as text: the tokenizer's ids and the stop token" "

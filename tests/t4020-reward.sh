@@ -201,8 +201,7 @@ ok 'what is not there is refused, not ignored' '
     exits 65 verl-reward -q -i in.dp -o no.dp
     exits 66 verl-reward -q -m ./none -i in.dp -o no.dp
     [ ! -e no.dp ]'
-if [ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] &&
-    verl-reward --version | grep -q 'mpi *mpich'; then
+if have_mpi; then
     for n in 2 3; do
         ok "$n ranks: the same bytes" "
             verl-mpi $n verl-reward -q -m . -i in.dp -o rules$n.dp

@@ -3,10 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 comm=$BUILD/tests/mpi/comm
 [ -x "$comm" ] || skip_all "tests/mpi not built"
-[ "$(mpiexec -n 2 sh -c 'echo "${PMI_SIZE:-1}"' </dev/null 2>/dev/null | sort -u)" = 2 ] ||
-    skip_all "mpiexec does not start 2 ranks here"
-mpiexec -n 2 "$comm" check </dev/null 2>&1 | grep -q 'there is no MPI part' &&
-    skip_all "built without MPI"
+need_mpi
 export comm
 
 hang() { # 3 ranks that wait for ever, in the background; returns when all are there
