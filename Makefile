@@ -5,6 +5,7 @@ BUILD  ?= build
 CC     ?= cc
 prefix ?= /usr/local
 MPI    ?= auto
+HTTP   ?= auto
 CUDA   ?= auto
 DEV    ?= 0
 SAN    ?= 0
@@ -36,6 +37,16 @@ ifeq ($(MPI),1)
   MPI_CFLAGS := $(shell pkg-config --cflags mpich)
 endif
 
+CURL_LIBS_FOUND := $(shell pkg-config --libs libcurl 2>/dev/null)
+ifeq ($(HTTP),auto)
+  override HTTP := $(if $(CURL_LIBS_FOUND),1,0)
+endif
+ifeq ($(HTTP),1)
+  ifeq ($(CURL_LIBS_FOUND),)
+    $(error HTTP=1 but pkg-config finds no libcurl; run scripts/bootstrap or use HTTP=0)
+  endif
+endif
+
 PKGS := libzstd yaml-0.1 libpcre2-8 libutf8proc libxxhash
 CPPFLAGS := -I. -DVL_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 LDLIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -ljq -lonig -ldl -lm -lpthread
@@ -49,10 +60,14 @@ LDLIBS += $(GOMP_A) -ldl -lpthread
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
 
-LIB_SRC  := $(filter-out libverl/comm/comm_mpi.c,$(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c))
+LIB_SRC  := $(filter-out libverl/comm/comm_mpi.c libverl/base/http_curl.c,$(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c))
 # What libverl_mpi.so is made of; it exports vl_mpi_init alone.
 MPI_SRC  := $(addprefix libverl/,comm/comm_mpi.c comm/node.c comm/cpus.c base/err.c base/mem.c)
 MPI_SO   := $(if $(filter 1,$(MPI)),$(BUILD)/lib/libverl_mpi.so)
+# What libverl_http.so is made of; it exports vl_http_curl alone.
+HTTP_SRC := $(addprefix libverl/base/,http_curl.c err.c mem.c)
+HTTP_SO  := $(if $(filter 1,$(HTTP)),$(BUILD)/lib/libverl_http.so)
+PLUGINS  := $(MPI_SO) $(HTTP_SO)
 CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -68,10 +83,11 @@ TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 .PHONY: all bench check check-unit check-san check-clang demo demo-long format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
-all: parts $(BIN) $(MPI_SO) ## build every program into build/bin
+all: parts $(BIN) $(PLUGINS) ## build every program into build/bin
 
 parts:
 	@printf '  mpi   %s\n' '$(if $(filter 1,$(MPI)),yes ($(firstword $(shell pkg-config --modversion mpich 2>/dev/null))),no: programs run as one rank)'
+	@printf '  http  %s\n' '$(if $(filter 1,$(HTTP)),yes (libcurl $(shell pkg-config --modversion libcurl 2>/dev/null)),no: no judge and no sandbox by URL)'
 	@printf '  cuda  %s\n' '$(if $(wildcard kernels/cuda/*.cu),$(CUDA),no plugin in this tree)'
 
 # Only kernel files may use wider instructions; which one runs is chosen at run time.
@@ -83,6 +99,7 @@ ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 endif
 $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RULES) $(OPT) $(CFLAGS))"' \
     -DVL_MPI_VERSION='"$(if $(filter 1,$(MPI)),mpich $(shell pkg-config --modversion mpich),no)"' \
+    -DVL_CURL_VERSION='"$(if $(filter 1,$(HTTP)),$(shell pkg-config --modversion libcurl),no)"' \
     -DVL_JQ_VERSION='"$(patsubst jq-%,%,$(shell jq --version 2>/dev/null))"'
 
 # Kernels are inlined many times over: with every check of UBSan beside ASan's one file takes a minute.
@@ -102,6 +119,10 @@ $(BUILD)/lib/libverl_mpi.so: $(MPI_SRC:%.c=$(BUILD)/pic/%.o)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDFLAGS) -o $@ $^ $(MPI_LIBS_FOUND)
 
+$(BUILD)/lib/libverl_http.so: $(HTTP_SRC:%.c=$(BUILD)/pic/%.o)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared $(LDSAN) $(LDFLAGS) -o $@ $^ $(CURL_LIBS_FOUND) -lm
+
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
 	$(call say,AR,$@)ar rcs $@ $^
@@ -113,6 +134,11 @@ $(BUILD)/bin/%: $(BUILD)/cmd/%.o $(LIB)
 $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+
+# A server that misbehaves as it is told, for tests of what speaks HTTP.
+$(BUILD)/tests/httpd: tests/httpd.c $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
 $(BUILD)/tests/mpi/%: tests/mpi/%.c $(LIB)
 	@mkdir -p $(@D)
@@ -134,7 +160,7 @@ bootstrap: ## install the packages the build needs (apt)
 check: ## install what is missing, build, run every test
 	scripts/check
 
-check-unit: $(UNIT) ## the C unit tests alone
+check-unit: $(UNIT) $(PLUGINS) $(BUILD)/tests/httpd ## the C unit tests alone
 	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT)
 
 check-san: ## the unit tests under ASan and UBSan
@@ -143,7 +169,7 @@ check-san: ## the unit tests under ASan and UBSan
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
 
-unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(MPI_SO)
+unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(PLUGINS) $(BUILD)/tests/httpd
 
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo
@@ -163,7 +189,7 @@ format-check: ## fail if a source is not formatted
 install: all ## install programs, scripts and man pages under prefix (DESTDIR honoured)
 	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7
 	install $(BIN) scripts/verl-mpi $(DESTDIR)$(prefix)/bin
-	$(if $(MPI_SO),install -d $(DESTDIR)$(prefix)/lib/verl && install -m 644 $(MPI_SO) $(DESTDIR)$(prefix)/lib/verl)
+	$(if $(strip $(PLUGINS)),install -d $(DESTDIR)$(prefix)/lib/verl && install -m 644 $(PLUGINS) $(DESTDIR)$(prefix)/lib/verl)
 	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5
 	install -m 644 man/*.7 $(DESTDIR)$(prefix)/share/man/man7
@@ -173,7 +199,7 @@ clean: ## remove build directories
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | sort | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
-	@echo '  options: MPI=0|1 CUDA=0|1 DEV=1 (-Werror) SAN=1 (sanitizers) V=1 BUILD=dir CC=clang'
+	@echo '  options: MPI=0|1 HTTP=0|1 CUDA=0|1 DEV=1 (-Werror) SAN=1 (sanitizers) V=1 BUILD=dir CC=clang'
 
--include $(LIB_OBJ:.o=.d) $(MPI_SRC:%.c=$(BUILD)/pic/%.d) $(CMD_SRC:%.c=$(BUILD)/%.d) $(UNIT_SRC:%.c=$(BUILD)/%.d)
+-include $(LIB_OBJ:.o=.d) $(MPI_SRC:%.c=$(BUILD)/pic/%.d) $(HTTP_SRC:%.c=$(BUILD)/pic/%.d) $(CMD_SRC:%.c=$(BUILD)/%.d) $(UNIT_SRC:%.c=$(BUILD)/%.d)
 .SECONDARY:

@@ -43,6 +43,10 @@ ok "libjq's headers are seen by libverl/base/jq.c alone" '
 ok "mpi.h is seen by libverl/comm alone" '
     grep -l "^#[ ]*include <mpi\.h>" -r cmd libverl formats kernels | grep -v "^libverl/comm/" >"$T/mpi" || :
     cat "$T/mpi"; [ ! -s "$T/mpi" ]'
+ok "curl.h is seen by libverl/base/http_curl.c alone, and no program links libcurl" '
+    grep -l "^#[ ]*include <curl/" -r cmd libverl formats kernels | grep -v "^libverl/base/http_curl\.c$" >"$T/curl" || :
+    cat "$T/curl"; [ ! -s "$T/curl" ]
+    for p in "$BUILD"/bin/*; do ! ldd "$p" | grep libcurl; done'
 ok "yaml.h is seen by yaml.c and version.c alone" '
     grep -l "^#[ ]*include <yaml\.h>" -r cmd libverl formats kernels |
         grep -vE "^libverl/base/(yaml|version)\.c$" >"$T/yaml" || :

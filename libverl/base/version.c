@@ -1,5 +1,5 @@
 /* version.c - --version: what was built, how, with which libraries. The Makefile passes what only the
- * build knows: VL_VERSION, VL_BUILD_FLAGS, VL_MPI_VERSION, VL_JQ_VERSION. */
+ * build knows: VL_VERSION, VL_BUILD_FLAGS, VL_MPI_VERSION, VL_CURL_VERSION, VL_JQ_VERSION. */
 #include "libverl/base/opt_impl.h"
 
 #include <stdio.h>
@@ -15,6 +15,9 @@
 #endif
 #ifndef VL_MPI_VERSION
 #    define VL_MPI_VERSION "no"
+#endif
+#ifndef VL_CURL_VERSION
+#    define VL_CURL_VERSION "no"
 #endif
 #ifndef VL_JQ_VERSION
 #    define VL_JQ_VERSION "unknown"
@@ -35,6 +38,7 @@ void vl_print_version(const char *program)
     printf("%s %s\n", program, VL_VERSION);
     printf("build %s, %s\n", COMPILER, VL_BUILD_FLAGS);
     printf("mpi   %s\n", VL_MPI_VERSION);
+    printf("curl  %s\n", VL_CURL_VERSION);
     printf("zstd  %s\n", ZSTD_versionString());
     printf("jq    %s\n", VL_JQ_VERSION);
     printf("yaml  %s\n", yaml_get_version_string());
