@@ -1,6 +1,6 @@
 /* verl-update - optimizer steps on a batch: a train state's next version.
  *
- * The three roles have verl's keys in three subtrees, so each has a table of its own; --role is looked
+ * Roles have verl's keys in different subtrees, so each has a table of its own; --role is looked
  * for before anything is parsed. */
 #include "libverl/run/update.h"
 
@@ -47,7 +47,7 @@ static const char *role = "actor", *optimizer = "AdamW";
       .dst = &role,                                                                                \
       .arg = "ROLE",                                                                               \
       .flags = VL_F_PROV,                                                                          \
-      .choices = "actor|critic|sft",                                                               \
+      .choices = "actor|critic|sft|dpo",                                                           \
       .help = "what is trained; --help shows this role's options" },                               \
         { .type = VL_T_STR,                                                                        \
           .name = "from",                                                                          \
@@ -89,16 +89,17 @@ static const char *role = "actor", *optimizer = "AdamW";
         REAL_OR_NULL(P "optim.min_lr_ratio", min_lr_ratio, "cosine's floor as a share of lr"),     \
         REAL(P "optim.num_cycles", num_cycles, 0, 1e6, "cosine's cycles; 0.5: one descent")
 
-#define PPO_ROWS(P, F)                                                                             \
-    FLAG("stale-ok", NULL, NULL, stale_ok, 0,                                                      \
-         "accept columns that were made by other weights than the ones updated"),                  \
-        ROW(VL_T_I64, NULL, P "optim.total_training_steps", "trainer.total_training_steps",        \
-            total_steps, "N", -1, 1e15, VL_F_PROV | VL_F_NULLABLE,                                 \
-            "steps of the whole run, which cosine and the warm-up ratio need"),                    \
-        ROW(VL_T_I64, NULL, P "ppo_mini_batch_size", F("ppo_mini_batch_size"), mini_batch,         \
-            "PROMPTS", 1, 1e12, VL_F_PROV, "prompts in one optimizer step (times n rows)"),        \
-        ROW(VL_T_I64, NULL, ROLLOUT "n", NULL, n, "N", 1, 1e9, VL_F_PROV,                          \
-            "samples of a prompt; taken from the batch unless given"),                             \
+#define SAVE_FREQ                                                                                  \
+    ROW(VL_T_I64, NULL, "trainer.save_freq", NULL, save_freq, "N", -1, 1e15, 0,                    \
+        "publish a version every N steps, from which an interrupted run goes on")
+
+/* Mini-batches and micro-batches of actor, critic and dpo. */
+#define PASS_ROWS(P, F, UNIT, HELP)                                                                \
+    ROW(VL_T_I64, NULL, P "optim.total_training_steps", "trainer.total_training_steps",            \
+        total_steps, "N", -1, 1e15, VL_F_PROV | VL_F_NULLABLE,                                     \
+        "steps of the whole run, which cosine and the warm-up ratio need"),                        \
+        ROW(VL_T_I64, NULL, P "ppo_mini_batch_size", F("ppo_mini_batch_size"), mini_batch, UNIT,   \
+            1, 1e12, VL_F_PROV, HELP),                                                             \
         ROW(VL_T_I64, NULL, P "ppo_epochs", F("ppo_epochs"), epochs, "N", 1, 1e9, VL_F_PROV,       \
             "passes over the batch"),                                                              \
         FLAG(NULL, P "shuffle", F("shuffle"), shuffle, VL_F_PROV, "new row order in each pass"),   \
@@ -109,7 +110,14 @@ static const char *role = "actor", *optimizer = "AdamW";
         FLAG(NULL, P "use_dynamic_bsz", F("use_dynamic_bsz"), cut.dynamic, 0,                      \
              "cut by tokens even where rows are set"),                                             \
         ROW(VL_T_I64, NULL, P "ppo_max_token_len_per_gpu", F("ppo_max_token_len_per_gpu"),         \
-            cut.max_tokens, "TOKENS", 1, 1 << 30, 0, "tokens in one pass"),                        \
+            cut.max_tokens, "TOKENS", 1, 1 << 30, 0, "tokens in one pass")
+
+#define PPO_ROWS(P, F)                                                                             \
+    FLAG("stale-ok", NULL, NULL, stale_ok, 0,                                                      \
+         "accept columns that were made by other weights than the ones updated"),                  \
+        PASS_ROWS(P, F, "PROMPTS", "prompts in one optimizer step (times n rows)"),                \
+        ROW(VL_T_I64, NULL, ROLLOUT "n", NULL, n, "N", 1, 1e9, VL_F_PROV,                          \
+            "samples of a prompt; taken from the batch unless given"),                             \
         WORD(NULL, P "loss_agg_mode", F("loss_agg_mode"), agg, AGG, "how token losses become one")
 
 #define NO_FALLBACK(K)    NULL
@@ -169,14 +177,37 @@ static const struct vl_opt sft_rows[] = {
     ROW(VL_T_I64, NULL, "trainer.total_training_steps", NULL, sft_steps, "N", 1, 1e15,
         VL_F_PROV | VL_F_NULLABLE, "optimizer steps; without total_epochs passes go on until then"),
     FLAG(NULL, "data.shuffle", NULL, shuffle, VL_F_PROV, "new row order in each pass (--seed)"),
-    ROW(VL_T_I64, NULL, "trainer.save_freq", NULL, save_freq, "N", -1, 1e15, 0,
-        "publish a version every N steps, from which an interrupted run goes on"),
+    SAVE_FREQ,
     ROW(VL_T_I64, NULL, "data.micro_batch_size_per_gpu", NULL, cut.rows, "ROWS", 1, 1 << 30,
         VL_F_NULLABLE, "rows in one pass"),
     FLAG(NULL, "data.use_dynamic_bsz", NULL, cut.dynamic, 0,
          "cut by tokens even where rows are set"),
     ROW(VL_T_I64, NULL, "data.max_token_len_per_gpu", NULL, cut.max_tokens, "TOKENS", 1, 1 << 30, 0,
         "tokens in one pass"),
+    { .type = VL_T_END },
+};
+
+static const struct vl_opt dpo_rows[] = {
+    STATE_ROWS,
+    MODEL_ROWS("actor_rollout_ref."),
+    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
+    PASS_ROWS(ACTOR, NO_FALLBACK, "PAIRS", "pairs in one optimizer step"),
+    SAVE_FREQ,
+    REAL(ROLLOUT "temperature", temperature, 0, 1e6,
+         "taken from the batch unless given; 1 where it has none"),
+    WORD(NULL, "algorithm.dpo_loss_type", NULL, dpo_loss_type, "sigmoid|ipo|hinge|sppo",
+         "loss of a pair; sigmoid: DPO and SPIN"),
+    REAL("algorithm.dpo_beta", pref.beta, 0, 1e9, "strength of the pull to the reference"),
+    REAL("algorithm.dpo_label_smoothing", pref.label_smoothing, 0, 0.5,
+         "share of labels taken to be wrong (sigmoid: cDPO)"),
+    FLAG(NULL, "algorithm.reference_free", NULL, pref.reference_free, VL_F_PROV,
+         "no reference: ref_log_prob is not read"),
+    FLAG(NULL, "algorithm.dpo_length_norm", NULL, pref.length_norm, VL_F_PROV,
+         "means over a response's tokens in place of sums (SimPO)"),
+    REAL("algorithm.dpo_gamma", pref.gamma, 0, 1e9, "margin the chosen response must have (SimPO)"),
+    REAL("algorithm.dpo_rpo_alpha", pref.rpo_alpha, 0, 1e9,
+         "weight of -log p of the chosen response, mean over its tokens (RPO)"),
+    REAL(ACTOR "sppo_eta", pref.eta, 0, 1e9, "sppo: log-ratio of a certain win, twice"),
     { .type = VL_T_END },
 };
 
@@ -189,24 +220,29 @@ static enum vl_role find_role(int argc, char **argv)
             r = argv[i] + 7;
         else if (!strcmp(argv[i], "--role") && i + 1 < argc)
             r = argv[i + 1];
-    return !strcmp(r, "critic") ? VL_ROLE_CRITIC : !strcmp(r, "sft") ? VL_ROLE_SFT : VL_ROLE_ACTOR;
+    return !strcmp(r, "critic") ? VL_ROLE_CRITIC
+           : !strcmp(r, "sft")  ? VL_ROLE_SFT
+           : !strcmp(r, "dpo")  ? VL_ROLE_DPO
+                                : VL_ROLE_ACTOR;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const subtree[] = { "actor_rollout_ref.actor", "critic", "" };
-    static const struct vl_opt *const rows[] = { actor_rows, critic_rows, sft_rows };
+    static const char *const subtree[] = { "actor_rollout_ref.actor", "critic", "",
+                                           "actor_rollout_ref.actor" };
+    static const struct vl_opt *const rows[] = { actor_rows, critic_rows, sft_rows, dpo_rows };
     enum vl_role r = find_role(argc, argv);
     struct vl_common common = { 0 };
     struct vl_program p = {
         .name = "verl-update",
         .summary = "optimizer steps on a batch: the next version of a train state",
-        .usage = "-s STATE [-m MODEL] [--role actor|critic|sft] [OPTION...] [key=value...]",
+        .usage = "-s STATE [-m MODEL] [--role actor|critic|sft|dpo] [OPTION...] [key=value...]",
         .subtree = subtree[r],
         .details =
             "Reads prompts, responses, attention_mask, response_mask and\n"
             "  actor   old_log_probs (or rollout_log_probs), advantages, ref_log_prob\n"
             "  critic  values, returns\n"
+            "  dpo     preference, ref_log_prob\n"
             "Writes STATE/vNNNNNN and moves STATE/current; -o gets a batch without rows that\n"
             "carries the metrics. The same line again finds its work done.\n",
         .opts = rows[r],

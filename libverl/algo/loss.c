@@ -124,6 +124,17 @@ static const struct {
     [VL_M_VF_CLIPFRAC] = { "critic/vf_clipfrac", 1 },
     [VL_M_VPRED_MEAN] = { "critic/vpred_mean", 1 },
     [VL_M_SFT_LOSS] = { "train/loss", 0 },
+    [VL_M_DPO_LOSS] = { "actor/dpo_loss", 0 },
+    [VL_M_DPO_SFT_LOSS] = { "actor/dpo_sft_loss", 0 },
+    [VL_M_DPO_LOGITS] = { "actor/dpo_logits", 1 },
+    [VL_M_REWARDS_CHOSEN] = { "actor/rewards_chosen", 1 },
+    [VL_M_REWARDS_REJECTED] = { "actor/rewards_rejected", 1 },
+    [VL_M_REWARDS_ACCURACIES] = { "actor/rewards_accuracies", 1 },
+    [VL_M_REWARDS_MARGINS] = { "actor/rewards_margins", 1 },
+    [VL_M_POLICY_CHOSEN_LOGPS] = { "actor/policy_chosen_logps", 1 },
+    [VL_M_POLICY_REJECTED_LOGPS] = { "actor/policy_rejected_logps", 1 },
+    [VL_M_REFERENCE_CHOSEN_LOGPS] = { "actor/reference_chosen_logps", 1 },
+    [VL_M_REFERENCE_REJECTED_LOGPS] = { "actor/reference_rejected_logps", 1 },
 };
 
 const char *vl_metric_name(enum vl_metric m)

@@ -54,6 +54,7 @@ struct vl_loss_norm {
                       and denominator see the same rows; verl's engine divides by the configured
                       mini-batch size, empty rows included: set it so to compare */
     double rows;   /* all rows, empty ones included (geo_mean's mean) */
+    double pairs;  /* preference.h: pairs of rows */
     double width;  /* F when loss_scale_factor is null: the padded response width L */
     double factor; /* F: loss_scale_factor; 0 = null */
     double dp;     /* 0 = 1 */
@@ -94,7 +95,18 @@ enum vl_metric {
     VL_M_VF_LOSS,           /* sum */
     VL_M_VF_CLIPFRAC,
     VL_M_VPRED_MEAN,
-    VL_M_SFT_LOSS, /* sum */
+    VL_M_SFT_LOSS,       /* sum */
+    VL_M_DPO_LOSS,       /* sum, as the next */
+    VL_M_DPO_SFT_LOSS,   /* before rpo_alpha */
+    VL_M_DPO_LOGITS,     /* mean over pairs, as the ones below */
+    VL_M_REWARDS_CHOSEN, /* beta (log pi - log ref) */
+    VL_M_REWARDS_REJECTED,
+    VL_M_REWARDS_ACCURACIES, /* chosen above rejected */
+    VL_M_REWARDS_MARGINS,
+    VL_M_POLICY_CHOSEN_LOGPS, /* sums over the response */
+    VL_M_POLICY_REJECTED_LOGPS,
+    VL_M_REFERENCE_CHOSEN_LOGPS,
+    VL_M_REFERENCE_REJECTED_LOGPS,
     VL_M_COUNT
 };
 

@@ -526,6 +526,14 @@ const struct vl_key vl_keys[] = {
     { "ray_kwargs", "{}", NULL, NOBODY, NULL },
     { "transfer_queue", "{}", NULL, NOBODY, NULL },
     { "distillation", "{}", NULL, NOBODY, NULL },
+    { "algorithm.dpo_loss_type", "sigmoid", NULL, "verl-update", NULL },
+    { "algorithm.dpo_beta", "0.1", NULL, "verl-update", NULL },
+    { "algorithm.dpo_label_smoothing", "0", NULL, "verl-update", NULL },
+    { "algorithm.reference_free", "false", NULL, "verl-update", NULL },
+    { "algorithm.dpo_length_norm", "false", NULL, "verl-update", NULL },
+    { "algorithm.dpo_gamma", "0", NULL, "verl-update", NULL },
+    { "algorithm.dpo_rpo_alpha", "0", NULL, "verl-update", NULL },
+    { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };
 /* clang-format on */

@@ -189,19 +189,22 @@ void vl_rows_free(struct vl_rows *r)
 }
 
 int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                     int64_t max_rows, int64_t max_tokens, int64_t *first)
+                     int64_t unit, int64_t max_rows, int64_t max_tokens, int64_t *first)
 {
     int64_t k = 0, tokens = 0, count = 0;
 
     first[0] = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t t = vl_rows_tokens(r, rows ? rows[i] : base + i);
+    for (int64_t i = 0; i < n; i += unit) {
+        int64_t t = 0;
 
-        if (count && ((max_rows && count >= max_rows) || (max_tokens && tokens + t > max_tokens))) {
+        for (int64_t j = i; j < i + unit; j++)
+            t += vl_rows_tokens(r, rows ? rows[j] : base + j);
+        if (count &&
+            ((max_rows && count + unit > max_rows) || (max_tokens && tokens + t > max_tokens))) {
             first[++k] = i;
             count = tokens = 0;
         }
-        count++;
+        count += unit;
         tokens += t;
     }
     if (count)

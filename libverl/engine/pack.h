@@ -38,11 +38,11 @@ static inline int64_t vl_rows_tokens(const struct vl_rows *r, int64_t row)
 }
 
 /* Cuts the n rows rows[0..n) (NULL: base .. base+n-1) into micro-batches in that order: at most
- * max_rows rows (0 = any) and max_tokens tokens (0 = any); a row longer than max_tokens stands
- * alone. Micro-batch k is the rows first[k] .. first[k+1]-1 of the n (first needs n + 1 entries);
+ * max_rows rows (0 = any) and max_tokens tokens (0 = any). n is a multiple of `unit`: so many rows
+ * that follow each other stay together, even where they are more than the limits. Micro-batch k is the rows first[k] .. first[k+1]-1 of the n (first needs n + 1 entries);
  * returns how many there are. */
 int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                     int64_t max_rows, int64_t max_tokens, int64_t *first);
+                     int64_t unit, int64_t max_rows, int64_t max_tokens, int64_t *first);
 
 /* A packed micro-batch and where its outputs belong. */
 struct vl_pack {

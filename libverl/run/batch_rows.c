@@ -1,4 +1,4 @@
-/* batch_rows.c - verl-batch: filter, filter-groups, balance, to-safetensors. See stage_batch.h. */
+/* batch_rows.c - verl-batch: filter, filter-groups, pairs, balance, to-safetensors. See stage_batch.h. */
 #include "libverl/run/stage_batch.h"
 
 #include <inttypes.h>
@@ -14,6 +14,7 @@
 #include "libverl/base/publish.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/view.h"
+#include "libverl/run/uid.h"
 
 /* ---- filter ---- */
 
@@ -96,45 +97,21 @@ static int metric_values(const struct vl_batch *b, const char *name, double *val
     return 0;
 }
 
+/* The values of --metric, and the groups of rows of one uid. Free the groups. */
+static int values_by_uid(struct vl_job *j, const char *command, const char *such, double *value,
+                         struct vl_groups *g, struct vl_err *e)
+{
+    if (!j->o->metric)
+        return vl_fail(e, VL_E_USAGE, "%s: name the values with --metric, such as %s", command,
+                       such);
+    return metric_values(&j->in, j->o->metric, value, e) || vl_uid_groups(g, &j->in, command, e);
+}
+
 struct group {
-    int64_t first, rows; /* first row; how many */
+    int64_t rows;
+    double first; /* value of the first row */
     int differs, kept;
 };
-
-/* group[of[i]] is row i's, by uid, in order of appearance; returns their number. */
-static int64_t find_groups(const struct vl_col *uid, int64_t rows, const double *value,
-                           struct group *group, int64_t *of)
-{
-    uint64_t size = 16, mask;
-    int64_t *slot, n = 0;
-
-    while (size < 2 * (uint64_t)rows)
-        size *= 2;
-    mask = size - 1;
-    slot = vl_alloc(size * sizeof *slot); /* group + 1 */
-    for (int64_t i = 0; i < rows; i++) {
-        size_t len, m;
-        const char *u = vl_col_json(uid, i, &len), *w;
-        uint64_t at = 1469598103934665603u;
-
-        for (size_t k = 0; k < len; k++)
-            at = (at ^ (uint8_t)u[k]) * 1099511628211u;
-        for (at &= mask; slot[at]; at = (at + 1) & mask) {
-            w = vl_col_json(uid, group[slot[at] - 1].first, &m);
-            if (m == len && memcmp(u, w, len) == 0)
-                break;
-        }
-        if (!slot[at]) {
-            group[n] = (struct group){ .first = i };
-            slot[at] = ++n;
-        }
-        of[i] = slot[at] - 1;
-        group[of[i]].rows++;
-        group[of[i]].differs |= value[i] != value[group[of[i]].first];
-    }
-    free(slot);
-    return n;
-}
 
 /* verl: a prompt stays when its samples' values are not all equal, or when it has one sample. */
 static int64_t keep_groups(struct group *g, int64_t n, int64_t target)
@@ -151,31 +128,30 @@ static int64_t keep_groups(struct group *g, int64_t n, int64_t target)
 int vl_job_filter_groups(struct vl_job *j, struct vl_err *e)
 {
     const struct vl_batch *b = &j->in;
-    const struct vl_col *uid = vl_batch_col(b, "uid");
-    size_t rows = (size_t)b->rows;
-    double *value = vl_alloc(rows * sizeof *value);
-    struct group *group = vl_alloc(rows * sizeof *group);
-    int64_t *of = vl_alloc(rows * sizeof *of), n = 0, kept = 0;
-    uint8_t *keep = vl_alloc(rows);
-    int rc = 0;
+    double *value = vl_alloc((size_t)b->rows * sizeof *value);
+    struct vl_groups g = { 0 };
+    struct group *group = NULL;
+    uint8_t *keep = vl_alloc((size_t)b->rows);
+    int64_t kept = 0;
+    int rc = values_by_uid(j, "filter-groups", "acc", value, &g, e);
 
-    if (!j->o->metric)
-        rc = vl_fail(e, VL_E_USAGE, "filter-groups: name the values with --metric, such as acc");
-    else if (!uid || uid->kind != VL_COL_JSON)
-        rc = vl_batch_missing(b, "filter-groups", "uid", e);
-    else
-        rc = metric_values(b, j->o->metric, value, e);
     if (!rc) {
-        n = find_groups(uid, b->rows, value, group, of);
-        kept = keep_groups(group, n, j->o->target);
+        group = vl_alloc((size_t)g.n * sizeof *group);
+        for (int64_t i = 0; i < b->rows; i++) {
+            struct group *at = &group[g.of[i]];
+
+            at->first = at->rows++ ? at->first : value[i];
+            at->differs |= value[i] != at->first;
+        }
+        kept = keep_groups(group, g.n, j->o->target);
         for (int64_t i = 0; i < b->rows; i++)
-            keep[i] = (uint8_t)group[of[i]].kept;
+            keep[i] = (uint8_t)group[g.of[i]].kept;
         rc = vl_batch_mask(&j->out, b, keep, e);
     }
     if (!rc) {
         vl_job_dropped(j, "filter_groups", b->rows - j->out.rows);
         vl_meta_metric(&j->out, "filter_groups/kept_prompts", (double)kept);
-        vl_info(&j->x->log, "filter-groups: %" PRId64 " of %" PRId64 " prompts kept", kept, n);
+        vl_info(&j->x->log, "filter-groups: %" PRId64 " of %" PRId64 " prompts kept", kept, g.n);
         rc = vl_job_write(j, &j->out, j->x->common->output, e);
         j->written = 1;
     }
@@ -183,9 +159,69 @@ int vl_job_filter_groups(struct vl_job *j, struct vl_err *e)
         rc = vl_fail(e, 3, "filter-groups: %" PRId64 " prompts kept, fewer than --target %" PRId64,
                      kept, j->o->target);
     free(value);
+    vl_groups_free(&g);
     free(group);
-    free(of);
     free(keep);
+    return rc;
+}
+
+/* ---- pairs ---- */
+
+/* Best and worst row of each group into row[2 g], row[2 g + 1], the first of equals; -1, -1 for a
+ * group whose values are all equal. */
+static void best_and_worst(const double *value, const struct vl_groups *g, int64_t rows,
+                           int64_t *row)
+{
+    for (int64_t k = 0; k < 2 * g->n; k++)
+        row[k] = -1;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t *best = &row[2 * g->of[i]], *worst = best + 1;
+
+        if (*best < 0 || value[i] > value[*best])
+            *best = i;
+        if (*worst < 0 || value[i] < value[*worst])
+            *worst = i;
+    }
+    for (int64_t k = 0; k < g->n; k++)
+        if (row[2 * k] == row[2 * k + 1] || !(value[row[2 * k]] > value[row[2 * k + 1]]))
+            row[2 * k] = row[2 * k + 1] = -1;
+}
+
+int vl_job_pairs(struct vl_job *j, struct vl_err *e)
+{
+    const struct vl_batch *b = &j->in;
+    double *value = vl_alloc((size_t)b->rows * sizeof *value);
+    struct vl_groups g = { 0 };
+    int64_t *row = NULL, pairs = 0;
+    struct vl_col *c;
+    int rc = values_by_uid(j, "pairs", "score", value, &g, e);
+
+    if (!rc) {
+        row = vl_alloc((size_t)(2 * g.n) * sizeof *row);
+        best_and_worst(value, &g, b->rows, row);
+        for (int64_t k = 0; k < g.n; k++)
+            if (row[2 * k] >= 0) {
+                row[2 * pairs] = row[2 * k];
+                row[2 * pairs + 1] = row[2 * k + 1];
+                pairs++;
+            }
+        rc = vl_batch_take(&j->out, b, row, 2 * pairs, e) ||
+             vl_batch_add_tensor(&j->out, "preference", VL_I64, 0, NULL, &c, e);
+    }
+    if (!rc) {
+        for (int64_t k = 0; k < 2 * pairs; k++)
+            ((int64_t *)c->data)[k] = k % 2 == 0;
+        vl_job_dropped(j, "pairs", b->rows - j->out.rows);
+        vl_meta_metric(&j->out, "pairs/pairs", (double)pairs);
+        vl_meta_metric(&j->out, "pairs/groups_all_equal", (double)(g.n - pairs));
+        vl_info(&j->x->log,
+                "pairs: %" PRId64 " of %" PRId64 " prompts make a pair; in the others all %s "
+                "are equal",
+                pairs, g.n, j->o->metric);
+    }
+    free(value);
+    vl_groups_free(&g);
+    free(row);
     return rc;
 }
 

@@ -148,7 +148,7 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
                                 .rlen = r->rlen + lo };
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
     s->micros = vl_micro_cut(
-        &s->rows, NULL, 0, n, by_rows && !cut->dynamic ? cut->rows : 0,
+        &s->rows, NULL, 0, n, 1, by_rows && !cut->dynamic ? cut->rows : 0,
         !by_rows || cut->dynamic ? vl_infer_token_budget(f, cut->max_tokens) : 0, s->first);
     for (int64_t k = 0; k < s->micros; k++) {
         int64_t tokens = 0, outputs = 0;

@@ -18,6 +18,7 @@
 #include "libverl/base/philox.h"
 #include "libverl/batch/ops.h"
 #include "libverl/run/kl_state.h"
+#include "libverl/run/uid.h"
 
 /* What the work needs, read from the batch or made here. */
 struct work {
@@ -338,23 +339,13 @@ done:
 static int make_groups(struct work *w, struct vl_groups *g, struct vl_err *e)
 {
     const struct vl_col *c = vl_batch_col(w->b, "uid");
-    const char **text = NULL;
-    size_t *len = NULL;
 
     if (!c || c->kind != VL_COL_JSON)
         return vl_fail(e, VL_E_DATA,
                        "%s needs the column uid, which says which rows belong to one "
                        "prompt (verl-data writes it)",
                        w->est->name);
-    if (vl_try_alloc(&text, (size_t)w->B, sizeof(*text), "groups", e) == 0 &&
-        vl_try_alloc(&len, (size_t)w->B, sizeof(*len), "groups", e) == 0) {
-        for (int64_t i = 0; i < w->B; i++)
-            text[i] = vl_col_json(c, i, &len[i]);
-        (void)!vl_groups_make(g, text, len, w->B, e);
-    }
-    free(text);
-    free(len);
-    return e->code;
+    return vl_uid_groups(g, w->b, w->est->name, e);
 }
 
 static int by_size(const void *a, const void *b)

@@ -443,6 +443,8 @@ static const struct command {
     { "filter", "FILTER", "rows for which the jq filter is true", 1, 1, ONE, vl_job_filter },
     { "filter-groups", "--metric NAME [--target N]", "prompts whose samples differ in NAME", 0, 0,
       ONE, vl_job_filter_groups },
+    { "pairs", "--metric NAME", "best and worst sample of each prompt, for verl-update --role dpo",
+      0, 0, ONE, vl_job_pairs },
     { "balance", "WORKERS", "order rows for equal work in equal slices", 1, 1, ONE,
       vl_job_balance },
     { "map", "--filter FILTER | --command CMD", "change rows by jq, or by any program", 0, 0, ONE,

@@ -42,6 +42,7 @@ struct vl_job {
 /* The commands that need more than ops.h, in batchcmd_rows.c and batchcmd_map.c. */
 int vl_job_filter(struct vl_job *j, struct vl_err *e);
 int vl_job_filter_groups(struct vl_job *j, struct vl_err *e);
+int vl_job_pairs(struct vl_job *j, struct vl_err *e);
 int vl_job_balance(struct vl_job *j, struct vl_err *e);
 int vl_job_map(struct vl_job *j, struct vl_err *e);
 int vl_job_from_json(struct vl_job *j, struct vl_err *e);

@@ -43,7 +43,16 @@ struct job {
 
 static const char *role_name(enum vl_role r)
 {
-    return r == VL_ROLE_ACTOR ? "actor" : r == VL_ROLE_CRITIC ? "critic" : "sft";
+    static const char *const name[] = { "actor", "critic", "sft", "dpo" };
+
+    return name[r];
+}
+
+/* sft and dpo go over a data set in one call: the schedule advances with each step, and versions may
+ * be published on the way. */
+static int is_long(enum vl_role r)
+{
+    return r == VL_ROLE_SFT || r == VL_ROLE_DPO;
 }
 
 static enum vl_head role_head(enum vl_role r)
@@ -54,10 +63,11 @@ static enum vl_head role_head(enum vl_role r)
 void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
 {
     static const struct vl_pg_opts pg = VL_PG_DEFAULTS;
+    static const struct vl_pref_opts pref = VL_PREF_DEFAULTS;
 
     *o = (struct vl_update_opts){ .role = role,
                                   .keep = 2,
-                                  .lr = role == VL_ROLE_ACTOR ? 1e-6 : 1e-5,
+                                  .lr = role == VL_ROLE_ACTOR || role == VL_ROLE_DPO ? 1e-6 : 1e-5,
                                   .weight_decay = 0.01,
                                   .clip_grad = 1,
                                   .lr_warmup_ratio = role == VL_ROLE_SFT ? 0.1 : 0,
@@ -81,6 +91,8 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .loss_scale_factor = NAN,
                                   .kl_loss_coef = 0.001,
                                   .cliprange_value = 0.5,
+                                  .pref = pref,
+                                  .dpo_loss_type = "sigmoid",
                                   .sft_steps = VL_NULL_I64,
                                   .save_freq = -1 };
 }
@@ -116,6 +128,9 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
     if (parse_betas(&o->betas, u->beta, o->role, e) || vl_agg_parse(&u->agg, o->agg, e))
         return e->code;
+    u->pref = o->pref;
+    if (o->role == VL_ROLE_DPO)
+        return vl_pref_parse(&u->pref, o->dpo_loss_type, e);
     if (o->role != VL_ROLE_ACTOR)
         return 0;
     u->actor = (struct vl_actor_opts){ .loss = vl_pg_find(o->loss_mode, e),
@@ -192,19 +207,52 @@ static int identify(struct job *j, struct vl_err *e)
            vl_comm_bcast(c, j->hash, sizeof j->hash, 0, e);
 }
 
-/* The record of an unfinished sft run; its counts make the final metrics those of an unbroken run. */
+/* The record of an unfinished run; its counts make the final metrics those of an unbroken run. */
 static char *progress_text(const struct job *j, int64_t done)
 {
     const struct totals *t = &j->sum;
+    struct vl_buf b = { 0 };
+    const char *comma = "";
 
-    return vl_asprintf("{\"step\": %" PRId64 ", \"of\": %" PRId64 ", \"steps\": %" PRId64
-                       ", \"skipped\": %" PRId64 ", \"empty\": %" PRId64 ", \"rows\": %" PRId64
-                       ", \"tokens\": %" PRId64 ", \"changed\": %" PRId64 "}",
-                       done, j->plan.steps, t->steps, t->skipped, t->empty, t->rows, t->tokens,
-                       t->changed);
+    vl_buf_printf(&b,
+                  "{\"step\": %" PRId64 ", \"of\": %" PRId64 ", \"steps\": %" PRId64
+                  ", \"skipped\": %" PRId64 ", \"empty\": %" PRId64 ", \"rows\": %" PRId64
+                  ", \"tokens\": %" PRId64 ", \"changed\": %" PRId64 ", \"grad_norm\": ",
+                  done, j->plan.steps, t->steps, t->skipped, t->empty, t->rows, t->tokens,
+                  t->changed);
+    vl_json_put_f64(&b, t->grad_norm);
+    vl_buf_str(&b, ", \"sums\": {");
+    for (int m = 0; m < VL_M_COUNT; m++) {
+        if (t->sums.den[m] == 0)
+            continue;
+        vl_buf_printf(&b, "%s\"%s\": [", comma, vl_metric_name((enum vl_metric)m));
+        vl_json_put_f64(&b, t->sums.num[m]);
+        vl_buf_str(&b, ", ");
+        vl_json_put_f64(&b, t->sums.den[m]);
+        vl_buf_ch(&b, ']');
+        comma = ", ";
+    }
+    vl_buf_str(&b, "}}");
+    return vl_buf_detach(&b);
 }
 
-/* Steps of an sft run that a version of it has done, and what was counted on the way; 0 when it is
+/* The sums of progress_text; those it does not have stay 0. */
+static void read_sums(const struct vl_json *js, struct totals *t)
+{
+    int64_t sums = vl_json_get(js, 0, "sums");
+
+    vl_json_f64(js, vl_json_get(js, 0, "grad_norm"), &t->grad_norm);
+    for (int m = 0; m < VL_M_COUNT && vl_json_is(js, sums, VL_JSON_OBJECT); m++) {
+        int64_t pair = vl_json_get(js, sums, vl_metric_name((enum vl_metric)m));
+
+        if (vl_json_is(js, pair, VL_JSON_ARRAY) && js->node[pair].count == 2) {
+            vl_json_f64(js, pair + 1, &t->sums.num[m]);
+            vl_json_f64(js, js->node[pair + 1].next, &t->sums.den[m]);
+        }
+    }
+}
+
+/* Steps of a long run that a version of it has done, and what was counted on the way; 0 when it is
  * complete (no progress member). */
 static int64_t progress_of(const struct vl_state_record *r, struct totals *t)
 {
@@ -222,6 +270,7 @@ static int64_t progress_of(const struct vl_state_record *r, struct totals *t)
         vl_json_i64(&js, vl_json_get(&js, 0, "step"), &step);
         for (size_t i = 0; i < sizeof count / sizeof *count; i++)
             vl_json_i64(&js, vl_json_get(&js, 0, count[i].key), count[i].to);
+        read_sums(&js, t);
     }
     vl_json_free(&js);
     return step;
@@ -270,7 +319,8 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     if (step) {
         vl_info(&x->log, "%s: going on with %s, which stopped after step %" PRId64, j->s.dir, name,
                 step);
-        j->start = j->position = step;
+        j->start = step;
+        j->position = r.schedule - step;
         vl_state_record_free(&j->s.rec);
         j->s.rec = r;
         j->s.rec.skipped -= j->sum.skipped; /* publish adds them again */
@@ -296,7 +346,9 @@ static int make_plan(struct job *j, struct vl_err *e)
     int64_t n = 1, total, per;
     struct vl_ctx *x = j->u.x;
 
-    if (!sft && vl_stage_i64(x, &j->batch, "n", &o->n, &n, e))
+    int64_t units = o->role == VL_ROLE_DPO ? j->u.data.pairs : j->batch.rows;
+
+    if (!is_long(o->role) && vl_stage_i64(x, &j->batch, "n", &o->n, &n, e))
         return e->code;
     n = n > 0 ? n : 1;
     per = o->mini_batch > INT64_MAX / n ? INT64_MAX : o->mini_batch * n;
@@ -305,7 +357,8 @@ static int make_plan(struct job *j, struct vl_err *e)
                        "data.train_batch_size is %" PRId64 " but the batch has %" PRId64
                        " rows; give a smaller one",
                        per, j->batch.rows);
-    vl_plan_init(&j->plan, j->batch.rows, per, o->epochs, sft);
+    vl_plan_init(&j->plan, units, per, o->epochs, sft);
+    j->plan.pair = j->u.data.pair;
     if (sft && o->sft_steps != VL_NULL_I64 &&
         (o->sft_steps < j->plan.steps || !vl_parsed_given(x->parsed, &o->epochs)))
         j->plan.steps = o->sft_steps;
@@ -313,7 +366,10 @@ static int make_plan(struct job *j, struct vl_err *e)
     j->plan.seed = (uint64_t)(o->data_seed == VL_NULL_I64 ? j->u.seed : o->data_seed);
     if (!sft)
         j->plan.epoch0 = (uint32_t)(j->global_step * o->epochs);
-    total = sft ? j->plan.steps : o->total_steps > 0 ? o->total_steps : j->s.rec.total_steps;
+    total = sft                      ? j->plan.steps
+            : o->total_steps > 0     ? o->total_steps
+            : o->role == VL_ROLE_DPO ? j->position + j->plan.steps
+                                     : j->s.rec.total_steps;
     if (vl_schedule_init(&j->schedule, o->schedule, o->lr, total, o->lr_warmup_steps,
                          o->lr_warmup_ratio, e))
         return e->code;
@@ -420,7 +476,6 @@ static int host_slab(struct vl_update *u, float *dev, const float **host, float 
 static int publish(struct job *j, int64_t done, const char *metrics, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
-    int sft = u->o->role == VL_ROLE_SFT;
     struct vl_state_record r = { .parent = j->parent,
                                  .redo = u->from >= 0,
                                  .global_step = j->global_step,
@@ -434,7 +489,7 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
     const float *host[3];
 
     if (u->x->comm.rank == 0) {
-        r.schedule = sft ? done : j->position + 1;
+        r.schedule = j->position + (is_long(u->o->role) ? done : 1);
         r.parent_hash = vl_strdup(j->parent_hash);
         r.role = vl_strdup(role_name(u->o->role));
         r.batch = vl_strdup(j->hash);
@@ -498,11 +553,11 @@ static double loss_of(const struct vl_step_result *r)
 static int run_steps(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
-    int sft = u->o->role == VL_ROLE_SFT;
+    int lasting = is_long(u->o->role);
 
     j->sum.in_row = j->s.rec.skipped_in_row;
     for (int64_t s = j->start; s < j->plan.steps; s++) {
-        double lr = vl_schedule_lr(&j->schedule, sft ? s : j->position);
+        double lr = vl_schedule_lr(&j->schedule, j->position + (lasting ? s : 0));
         struct vl_step_result r;
         int64_t n;
         const int64_t *rows = vl_plan_rows(&j->plan, s, &n);
@@ -518,8 +573,8 @@ static int run_steps(struct job *j, struct vl_err *e)
             return e->code;
         snprintf(note, sizeof note, "loss %.4f, |g| %.3g, lr %.3g", loss_of(&r), r.grad_norm, lr);
         vl_progress(&u->x->log, "step", s + 1, j->plan.steps, note);
-        if (sft && u->o->save_freq > 0 && (s + 1) % u->o->save_freq == 0 && s + 1 < j->plan.steps &&
-            publish(j, s + 1, NULL, e))
+        if (lasting && u->o->save_freq > 0 && (s + 1) % u->o->save_freq == 0 &&
+            s + 1 < j->plan.steps && publish(j, s + 1, NULL, e))
             return e->code;
     }
     if (j->sum.empty)
@@ -536,15 +591,20 @@ static void put_metric(struct vl_batch *b, enum vl_role role, const char *name, 
 {
     char full[64];
 
-    snprintf(full, sizeof full, "%s/%s", role == VL_ROLE_SFT ? "train" : role_name(role), name);
+    snprintf(full, sizeof full, "%s/%s",
+             role == VL_ROLE_SFT   ? "train"
+             : role == VL_ROLE_DPO ? "actor"
+                                   : role_name(role),
+             name);
     vl_meta_metric(b, full, x);
 }
 
 /* Losses are means over the optimizer steps (sft: of the last one), fractions over all tokens. */
 static void put_metrics(struct job *j, struct vl_batch *b)
 {
-    static const enum vl_metric per_step[] = { VL_M_LOSS,    VL_M_PG_LOSS, VL_M_KL_LOSS,
-                                               VL_M_ENTROPY, VL_M_VF_LOSS, VL_M_SFT_LOSS };
+    static const enum vl_metric per_step[] = { VL_M_LOSS,     VL_M_PG_LOSS,     VL_M_KL_LOSS,
+                                               VL_M_ENTROPY,  VL_M_VF_LOSS,     VL_M_SFT_LOSS,
+                                               VL_M_DPO_LOSS, VL_M_DPO_SFT_LOSS };
     const struct totals *t = &j->sum;
     enum vl_role role = j->u.o->role;
     double steps = t->steps ? (double)t->steps : 1;
@@ -556,7 +616,7 @@ static void put_metrics(struct job *j, struct vl_batch *b)
         for (size_t k = 0; k < sizeof per_step / sizeof *per_step; k++)
             if ((int)per_step[k] == m && role != VL_ROLE_SFT)
                 by = steps;
-        if (m == VL_M_LOSS && role != VL_ROLE_ACTOR)
+        if (m == VL_M_LOSS && (role == VL_ROLE_CRITIC || role == VL_ROLE_SFT))
             continue; /* the same number as the loss of the role's own name */
         if (vl_loss_sums_value(s, (enum vl_metric)m, &x))
             vl_meta_metric(b, vl_metric_name((enum vl_metric)m), x / by);

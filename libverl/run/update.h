@@ -1,4 +1,4 @@
-/* update.h - optimizer steps on a batch: what verl-update's three roles share.
+/* update.h - optimizer steps on a batch: what verl-update's roles share.
  *
  * An update is a list of optimizer steps, each over some rows (struct vl_plan). One step divides its
  * rows over the ranks, each rank its own into micro-batches that only accumulate: every denominator
@@ -6,16 +6,17 @@
  *
  *   actor   policy loss (+ KL loss, - entropy) on advantages; mini-batches of prompts x n rows
  *   critic  clipped value loss on returns; mini-batches as the actor
- *   sft     -log p of the response, token mean; train_batch_size rows a step, many epochs at once */
+ *   sft     -log p of the response, token mean; train_batch_size rows a step, many epochs at once
+ *   dpo     preference.h on pairs of rows; mini-batches of pairs, which no cut divides */
 #ifndef VL_UPDATE_H
 #define VL_UPDATE_H
 
-#include "libverl/algo/loss.h"
+#include "libverl/algo/preference.h"
 #include "libverl/algo/schedule.h"
 #include "libverl/model/state.h"
 #include "libverl/run/infer.h"
 
-enum vl_role { VL_ROLE_ACTOR, VL_ROLE_CRITIC, VL_ROLE_SFT };
+enum vl_role { VL_ROLE_ACTOR, VL_ROLE_CRITIC, VL_ROLE_SFT, VL_ROLE_DPO };
 
 struct vl_update_opts {
     enum vl_role role;
@@ -31,7 +32,7 @@ struct vl_update_opts {
     struct vl_strs betas;
     int64_t max_skips; /* non-finite gradients in a row before giving up */
     /* mini-batches, micro-batches */
-    int64_t mini_batch; /* prompts; sft: rows */
+    int64_t mini_batch; /* prompts; sft: rows; dpo: pairs */
     int64_t n;          /* samples a prompt */
     int64_t epochs;     /* passes over the batch */
     int shuffle;
@@ -46,8 +47,12 @@ struct vl_update_opts {
     const char *loss_mode, *agg, *kl_loss_type;
     double loss_scale_factor, entropy_coeff, kl_loss_coef, cliprange_value;
     int use_kl_loss, calculate_entropy, use_rollout_log_probs;
+    /* dpo */
+    struct vl_pref_opts pref;
+    const char *dpo_loss_type;
     /* sft */
     int64_t sft_steps; /* trainer.total_training_steps; VL_NULL_I64: epochs decide */
+    /* sft, dpo */
     int64_t save_freq; /* publish after so many steps; <= 0: only at the end */
 };
 
@@ -57,8 +62,8 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role);
 /* ---- Which rows a step takes ---- */
 
 struct vl_plan {
-    int64_t B;     /* rows of the batch */
-    int64_t per;   /* rows a step */
+    int64_t B;     /* rows of the batch, or pairs */
+    int64_t per;   /* rows, or pairs, a step */
     int64_t epoch; /* steps in one pass */
     int64_t steps; /* steps in all */
     int shuffle;
@@ -66,6 +71,8 @@ struct vl_plan {
     uint32_t epoch0; /* number of the first pass, for the shuffle */
     int64_t *perm;   /* (B) order of the pass perm_epoch */
     int64_t perm_epoch;
+    const int64_t *pair; /* (2 B) borrowed: rows of each pair; NULL: rows are taken one by one */
+    int64_t *rows;       /* (2 per) then: rows of the step */
 };
 /* drop_last: rows that do not fill a step are left out of each pass (sft); else they make a smaller
  * last step. */
@@ -83,7 +90,9 @@ struct vl_update_data {
     const float *old_logp; /* (B, R) old_log_probs, or rollout_log_probs in their place */
     const float *adv, *ref_logp, *is_weights;
     const float *values, *returns;
-    double *draw; /* (B, R) owned: clip_cov's numbers or NULL */
+    double *draw;  /* (B, R) owned: clip_cov's numbers or NULL */
+    int64_t *pair; /* (2 pairs) owned: dpo's rows, chosen before rejected */
+    int64_t pairs;
     float inv_temp;
 };
 
@@ -106,6 +115,7 @@ struct vl_update {
     struct vl_infer f; /* model (of the state, slab released), device, engine */
     struct vl_update_data data;
     struct vl_actor_opts actor;
+    struct vl_pref_opts pref;
     enum vl_agg agg;
     double beta[2];
     int64_t seed; /* given, or the batch's */
@@ -121,11 +131,14 @@ void vl_update_warn_idle(const struct vl_update *u);
 /* Reads the columns of the role; base = identity of the weights that are updated. */
 int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
                       const struct vl_state_record *base, struct vl_err *e) VL_MUST_CHECK;
+/* Fills data.pair from the columns preference and uid: rows of one uid, one of them 1 (chosen) and one
+ * 0 (rejected); rows with -1 stand outside. A pair with an empty response is left out, and told. */
+int vl_update_pairs(struct vl_update *u, const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 void vl_update_data_free(struct vl_update_data *d);
 /* Largest tokens and outputs of one micro-batch, for the memory estimate. */
 void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M);
 
-/* One optimizer step over rows[0..n). Collective. */
+/* One optimizer step over rows[0..n); dpo: chosen, rejected, chosen, ... Collective. */
 int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,
                    struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
 

@@ -18,7 +18,8 @@ void vl_plan_init(struct vl_plan *p, int64_t B, int64_t per, int64_t epochs, int
     p->per = per < B ? per : B;
     p->epoch = !p->per ? 0 : drop_last ? B / p->per : (B + p->per - 1) / p->per;
     p->steps = epochs * p->epoch;
-    p->perm = NULL;
+    p->perm = p->rows = NULL;
+    p->pair = NULL;
     p->perm_epoch = -1;
 }
 
@@ -37,13 +38,21 @@ const int64_t *vl_plan_rows(struct vl_plan *p, int64_t s, int64_t *n)
         p->perm_epoch = pass;
     }
     *n = p->B - at < p->per ? p->B - at : p->per;
-    return p->perm + at;
+    if (!p->pair)
+        return p->perm + at;
+    if (!p->rows)
+        p->rows = vl_alloc(sizeof *p->rows * (size_t)(2 * p->per));
+    for (int64_t i = 0; i < 2 * *n; i++)
+        p->rows[i] = p->pair[2 * p->perm[at + i / 2] + i % 2];
+    *n *= 2;
+    return p->rows;
 }
 
 void vl_plan_free(struct vl_plan *p)
 {
     free(p->perm);
-    p->perm = NULL;
+    free(p->rows);
+    p->perm = p->rows = NULL;
 }
 
 static int column(const struct vl_batch *b, const char *name, int64_t R, const float **data,
@@ -143,6 +152,22 @@ static int critic_columns(struct vl_update *u, const struct vl_batch *b, int64_t
            check_stale(u, b, "values", base, e);
 }
 
+/* The temperature is that of ref_log_prob; a batch that was not sampled has none: 1. */
+static int dpo_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
+                       double *temperature, struct vl_err *e)
+{
+    u->lag = -1;
+    if (!u->pref.reference_free &&
+        column(b, "ref_log_prob", R, &u->data.ref_logp,
+               "run verl-logprob --as ref first, or set algorithm.reference_free=true", e))
+        return e->code;
+    if (!vl_meta_get(b, "temperature") && !vl_parsed_given(u->x->parsed, &u->o->temperature)) {
+        *temperature = 1;
+        return 0;
+    }
+    return vl_infer_temperature(u->x, b, &u->o->temperature, temperature, e);
+}
+
 static void count_valid(struct vl_update_data *d)
 {
     const struct vl_rows *r = &d->rows;
@@ -212,6 +237,9 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
         return e->code;
     if (u->o->role == VL_ROLE_CRITIC && critic_columns(u, b, R, base, e))
         return e->code;
+    if (u->o->role == VL_ROLE_DPO &&
+        (vl_update_pairs(u, b, e) || dpo_columns(u, b, R, &temperature, e)))
+        return e->code;
     d->inv_temp = vl_inv_temperature(temperature);
     if (u->o->role == VL_ROLE_ACTOR && vl_pg_needs_draw(u->actor.loss))
         make_draws(u, b);
@@ -229,5 +257,6 @@ void vl_update_data_free(struct vl_update_data *d)
     free(d->mask);
     free(d->valid);
     free(d->draw);
+    free(d->pair);
     *d = (struct vl_update_data){ 0 };
 }

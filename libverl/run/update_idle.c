@@ -94,6 +94,19 @@ static void check_actor(const struct check *c)
              m);
 }
 
+static void check_dpo(const struct check *c)
+{
+    const struct vl_update_opts *o = c->u->o;
+    const char *m = o->dpo_loss_type;
+
+    if (SET(c, pref.label_smoothing) && strcmp(m, "sigmoid"))
+        idle(c, "algorithm.dpo_label_smoothing", "with algorithm.dpo_loss_type=%s", m);
+    if (SET(c, pref.gamma) && one_of(m, "ipo sppo"))
+        idle(c, "algorithm.dpo_gamma", "with algorithm.dpo_loss_type=%s", m);
+    if (SET(c, pref.eta) && strcmp(m, "sppo"))
+        idle(c, "sppo_eta", "with algorithm.dpo_loss_type=%s; sppo reads it", m);
+}
+
 void vl_update_warn_idle(const struct vl_update *u)
 {
     const struct vl_update_opts *o = u->o;
@@ -103,6 +116,8 @@ void vl_update_warn_idle(const struct vl_update *u)
     vl_update_defaults(&c.def, o->role);
     if (o->role == VL_ROLE_ACTOR)
         check_actor(&c);
+    if (o->role == VL_ROLE_DPO)
+        check_dpo(&c);
     if (SET(&c, loss_scale_factor) && !isnan(o->loss_scale_factor) &&
         u->agg != VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM)
         idle(&c, "loss_scale_factor", "with loss_agg_mode=%s; seq-mean-token-sum-norm reads it",

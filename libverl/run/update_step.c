@@ -108,6 +108,9 @@ static int micro_loss(struct vl_update *u, struct micro *m, const struct vl_loss
     case VL_ROLE_SFT:
         vl_sft_loss(&in.rows, m->logp, norm, m->dlogp, sums);
         return 0;
+    case VL_ROLE_DPO:
+        vl_preference_loss(&u->pref, &in.rows, m->logp, m->ref_logp, norm, m->dlogp, sums);
+        return 0;
     }
     return 0;
 }
@@ -127,6 +130,12 @@ static int run_micro(struct vl_update *u, const int64_t *rows, int64_t n,
     return e->code;
 }
 
+/* Rows that are never cut apart. */
+static int64_t unit(const struct vl_update *u)
+{
+    return u->o->role == VL_ROLE_DPO ? 2 : 1;
+}
+
 /* Cuts rows into micro-batches as the options say; first needs n + 1 entries. */
 static int64_t cut_micro(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first)
 {
@@ -135,22 +144,28 @@ static int64_t cut_micro(const struct vl_update *u, const int64_t *rows, int64_t
                        : !c->dynamic && c->rows != VL_NULL_I64 && c->rows > 0 ? c->rows
                                                                               : 0;
 
-    return vl_micro_cut(&u->data.rows, rows, 0, n, max_rows,
+    return vl_micro_cut(&u->data.rows, rows, 0, n, unit(u), max_rows,
                         max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens), first);
 }
 
 void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
 {
     const struct vl_rows *r = &u->data.rows;
-    int64_t *first = vl_alloc(sizeof *first * (size_t)(r->B + 1)), k;
+    const int64_t *pair = u->data.pair;
+    int64_t n = pair ? 2 * u->data.pairs : r->B, k;
+    int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
 
     *N = *M = 0;
-    k = cut_micro(u, NULL, r->B, first);
+    k = cut_micro(u, pair, n, first);
     for (int64_t j = 0; j < k; j++) {
-        int64_t tokens = r->start[first[j + 1]] - r->start[first[j]], out = 0;
+        int64_t tokens = 0, out = 0;
 
-        for (int64_t i = first[j]; i < first[j + 1]; i++)
-            out += r->rlen[i];
+        for (int64_t i = first[j]; i < first[j + 1]; i++) {
+            int64_t row = pair ? pair[i] : i;
+
+            tokens += vl_rows_tokens(r, row);
+            out += r->rlen[row];
+        }
         *N = tokens > *N ? tokens : *N;
         *M = out > *M ? out : *M;
     }
@@ -158,22 +173,23 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
 }
 
 /* This rank's rows among those with a valid token, cut by token cost. Rows without one add nothing
- * to any sum and are left out of the passes. */
+ * to any sum and are left out of the passes; pairs have one in both. */
 static int64_t *my_rows(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *count)
 {
     int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0;
     int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
     int64_t *range = vl_alloc(sizeof *range * (size_t)(u->x->comm.size + 1));
+    int64_t k = unit(u);
     int rank = u->x->comm.rank;
 
     for (int64_t i = 0; i < n; i++)
         if (u->data.valid[rows[i]]) {
-            cost[used] = vl_rows_tokens(&u->data.rows, rows[i]);
+            cost[used / k] += vl_rows_tokens(&u->data.rows, rows[i]);
             list[used++] = rows[i];
         }
-    vl_comm_cut(u->x->comm.size, cost, used, range);
-    *count = range[rank + 1] - range[rank];
-    memmove(list, list + range[rank], sizeof *list * (size_t)*count);
+    vl_comm_cut(u->x->comm.size, cost, used / k, range);
+    *count = k * (range[rank + 1] - range[rank]);
+    memmove(list, list + k * range[rank], sizeof *list * (size_t)*count);
     free(cost);
     free(range);
     return list;
@@ -186,6 +202,7 @@ static struct vl_loss_norm count_norm(const struct vl_update *u, const int64_t *
 
     if (!isnan(u->o->loss_scale_factor))
         norm.factor = u->o->loss_scale_factor;
+    norm.pairs = norm.rows / 2;
     for (int64_t i = 0; i < n; i++) {
         norm.tokens += (double)u->data.valid[rows[i]];
         norm.seqs += u->data.valid[rows[i]] > 0;

@@ -161,18 +161,23 @@ static void micro_batches(void **state)
     struct vl_rows r = { .B = 5, .start = start };
 
     (void)state;
-    assert_int_equal(vl_micro_cut(&r, NULL, 0, 5, 2, 0, first), 3);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 5, 1, 2, 0, first), 3);
     assert_int_equal(first[1], 2);
     assert_int_equal(first[3], 5);
-    assert_int_equal(vl_micro_cut(&r, NULL, 0, 5, 0, 8, first), 3); /* 4 4 | 10 | 0 2 */
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 5, 1, 0, 8, first), 3); /* 4 4 | 10 | 0 2 */
     assert_int_equal(first[1], 2);
     assert_int_equal(first[2], 3);
-    assert_int_equal(vl_micro_cut(&r, order, 0, 3, 0, 12, first), 2); /* 2 10 | 4 */
+    assert_int_equal(vl_micro_cut(&r, order, 0, 3, 1, 0, 12, first), 2); /* 2 10 | 4 */
     assert_int_equal(first[1], 2);
     assert_int_equal(first[2], 3);
-    assert_int_equal(vl_micro_cut(&r, NULL, 1, 3, 0, 0, first), 1);
+    assert_int_equal(vl_micro_cut(&r, NULL, 1, 3, 1, 0, 0, first), 1);
     assert_int_equal(first[1], 3);
-    assert_int_equal(vl_micro_cut(&r, NULL, 0, 0, 0, 0, first), 0);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 0, 1, 0, 0, first), 0);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 4, 2, 1, 0, first), 2); /* pairs: 4 4 | 10 0 */
+    assert_int_equal(first[1], 2);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 4, 2, 3, 0, first), 2);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 4, 2, 0, 17, first), 2);
+    assert_int_equal(vl_micro_cut(&r, NULL, 0, 4, 2, 0, 18, first), 1);
 }
 
 int main(void)

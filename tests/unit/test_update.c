@@ -60,6 +60,16 @@ static void test_plan(void **state)
     vl_plan_rows(&p, 0, &n);
     assert_int_equal(n, 3);
     vl_plan_free(&p);
+
+    p.shuffle = 0;
+    vl_plan_init(&p, 3, 2, 1, 0); /* pairs (5, 1) (2, 4) (0, 3), two a step */
+    p.pair = (const int64_t[]){ 5, 1, 2, 4, 0, 3 };
+    assert_int_equal(p.steps, 2);
+    assert_int_equal(vl_plan_rows(&p, 0, &n)[3], 4);
+    assert_int_equal(n, 4);
+    assert_int_equal(vl_plan_rows(&p, 1, &n)[0], 0);
+    assert_int_equal(n, 2);
+    vl_plan_free(&p);
 }
 
 #define B 4
@@ -250,13 +260,33 @@ static void test_sft(void **state)
     bench_close(&t);
 }
 
+static void test_dpo(void **state)
+{
+    static const char *const kind[] = { "sigmoid", "ipo", "hinge", "sppo", "sigmoid" };
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct bench t;
+        struct vl_err e = { 0 };
+
+        bench_open(&t, VL_ROLE_DPO);
+        t.u.pref = t.o.pref;
+        t.u.pref.label_smoothing = i == 0 ? 0.1 : 0;
+        t.u.pref.rpo_alpha = i == 4 ? 0.3 : 0;
+        t.u.pref.length_norm = t.u.pref.reference_free = i == 4; /* SimPO */
+        t.u.pref.gamma = i == 4 ? 0.5 : 0;
+        assert_int_equal(vl_pref_parse(&t.u.pref, kind[i], &e), 0);
+        t.u.data.ref_logp = i == 4 ? NULL : t.column[2];
+        check_gradient(&t, kind[i]);
+        bench_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_actor),
-        cmocka_unit_test(test_critic),
-        cmocka_unit_test(test_sft),
+        cmocka_unit_test(test_plan), cmocka_unit_test(test_actor), cmocka_unit_test(test_critic),
+        cmocka_unit_test(test_sft),  cmocka_unit_test(test_dpo),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
