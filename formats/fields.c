@@ -34,6 +34,7 @@ static const struct vl_field field[] = {
     JSON("interaction_kwargs", "verl-data", NULL),
     JSON("agent_name", "verl-data", NULL),
     TENSOR("prompts", VL_I64, "P", VL_PAD_ID, "verl-data", NULL),
+    TENSOR("preference", VL_I64, "", VL_PAD_ZERO, "verl-data", NULL),
     TENSOR("dummy_tensor", VL_U8, "1", VL_PAD_ZERO, "verl-data", NULL),
 
     TENSOR("responses", VL_I64, "R", VL_PAD_ID, "verl-rollout", "prompts"),

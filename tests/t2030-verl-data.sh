@@ -235,18 +235,6 @@ ok "no rows, no file, no tokenizer" '
     exits 64 verl-data a.jsonl -o n.dp
     exits 64 verl-data -m "$bytes" -o n.dp'
 
-# ---- fine-tuning ----
-ok "--sft: responses with the end token, masks and positions as a rollout has them" '
-    printf "%s\n" "{\"prompt\": \"hello\", \"response\": \"ac\"}" "{\"prompt\": \"a c\", \"response\": \"a\"}" >sft.jsonl
-    verl-data -q sft.jsonl -m "$bytes" --sft -o sft.dp
-    verl-dump --check sft.dp
-    rows sft.dp "[.prompts, .responses, .input_ids, .attention_mask, .position_ids, .response_mask]" >got
-    printf "%s\n" "[[274,274,259],[97,99,274],[274,274,259,97,99,274],[0,0,1,1,1,1],[0,0,0,1,2,3],[1,1,1]]" \
-        "[[97,32,99],[97,274,274],[97,32,99,97,274,274],[1,1,1,1,1,0],[0,1,2,3,4,4],[1,1,0]]" >want
-    diff want got
-    verl-data -q sft.jsonl -m "$bytes" --sft --no-eos -o sft.dp
-    [ "$(rows sft.dp .response_mask | tail -n 1)" = "[1,0]" ]'
-
 # ---- the manual's examples ----
 ok "the examples of verl-data(1) run" '
     mkdir -p ex/gsm8k && cd ex

@@ -10,22 +10,35 @@
 
 #include "formats/fields.h"
 
+/* Batch rows that a row becomes: a preference pair has two, adjacent and never apart. */
+static int64_t samples(const struct vl_data_opts *o)
+{
+    return o->preference ? 2 : 1;
+}
+
 struct widths {
     int64_t P, R;
 };
+
+static int64_t larger(int64_t a, size_t b)
+{
+    return (int64_t)b > a ? (int64_t)b : a;
+}
 
 static struct widths find_widths(const struct vl_data_opts *o, struct vl_row *const *row, int64_t n)
 {
     struct widths w = { 1, 1 };
 
     for (int64_t i = 0; i < n; i++) {
-        w.P = (int64_t)row[i]->prompt.n > w.P ? (int64_t)row[i]->prompt.n : w.P;
-        w.R = (int64_t)row[i]->response.n > w.R ? (int64_t)row[i]->response.n : w.R;
+        w.P = larger(w.P, row[i]->prompt.n);
+        w.R = larger(larger(w.R, row[i]->reply[0].ids.n), row[i]->reply[1].ids.n);
     }
     if (o->max_prompt != VL_NULL_I64)
         w.P = o->max_prompt; /* fixed, as verl pads */
     if (o->max_response != VL_NULL_I64)
         w.R = o->max_response;
+    if (!o->sft && !o->preference)
+        w.R = 0;
     return w;
 }
 
@@ -38,43 +51,63 @@ static int64_t *tensor(struct vl_batch *b, const char *name, int64_t width, stru
     return c->data;
 }
 
+/* The columns' data; responses and what follows are NULL in a batch of prompts. */
+struct tokens {
+    struct widths d;
+    int64_t pad, *prompts, *ids, *mask, *pos, *responses, *rmask;
+};
+
+/* Batch row i, of width P + R. */
+static void put_tokens(const struct tokens *c, int64_t i, const struct vl_ids *p,
+                       const struct vl_reply *a)
+{
+    int64_t P = c->d.P, R = c->d.R, S = P + R, valid = 0;
+    int64_t first = P - (int64_t)p->n, end = P + (int64_t)a->ids.n;
+
+    for (int64_t t = 0; t < S; t++) {
+        int64_t in = t >= first && t < end;
+        int64_t id = !in ? c->pad : t < P ? p->id[t - first] : a->ids.id[t - P];
+
+        valid += in;
+        c->ids[i * S + t] = id;
+        c->mask[i * S + t] = in;
+        c->pos[i * S + t] = valid ? valid - 1 : 0;
+        if (t < P) {
+            c->prompts[i * P + t] = id;
+        } else {
+            c->responses[i * R + t - P] = id;
+            c->rmask[i * R + t - P] = in && (!a->mask || a->mask[t - P]);
+        }
+    }
+}
+
 static int tensors(struct vl_batch *b, const struct vl_row_work *w, struct vl_row *const *row,
                    int64_t n, struct vl_err *e)
 {
-    struct widths d = find_widths(w->o, row, n);
-    int64_t R = w->o->sft ? d.R : 0, S = d.P + R;
-    int64_t pad = vl_tok_pad(w->tok) < 0 ? 0 : vl_tok_pad(w->tok);
-    int64_t *prompts = tensor(b, "prompts", d.P, e), *responses = NULL, *rmask = NULL;
-    int64_t *ids = tensor(b, "input_ids", S, e), *mask = tensor(b, "attention_mask", S, e);
-    int64_t *pos = tensor(b, "position_ids", S, e);
+    struct tokens c = { .d = find_widths(w->o, row, n) };
+    int64_t S = c.d.P + c.d.R, k = samples(w->o), *sample, *preference = NULL;
 
-    if (R) {
-        responses = tensor(b, "responses", R, e);
-        rmask = tensor(b, "response_mask", R, e);
+    c.pad = vl_tok_pad(w->tok) < 0 ? 0 : vl_tok_pad(w->tok);
+    c.prompts = tensor(b, "prompts", c.d.P, e);
+    c.ids = tensor(b, "input_ids", S, e);
+    c.mask = tensor(b, "attention_mask", S, e);
+    c.pos = tensor(b, "position_ids", S, e);
+    if (c.d.R) {
+        c.responses = tensor(b, "responses", c.d.R, e);
+        c.rmask = tensor(b, "response_mask", c.d.R, e);
     }
-    if (!tensor(b, "sample", 0, e)) /* zeros */
-        return e->code;
-    for (int64_t i = 0; i < n; i++) {
-        const struct vl_ids *p = &row[i]->prompt, *r = &row[i]->response;
-        int64_t first = d.P - (int64_t)p->n, end = d.P + (int64_t)r->n, valid = 0;
+    sample = tensor(b, "sample", 0, e);
+    if (w->o->preference)
+        preference = tensor(b, "preference", 0, e);
+    for (int64_t i = 0; i < n * k && !e->code; i++) {
+        const struct vl_row *r = row[i / k];
 
-        for (int64_t t = 0; t < S; t++) {
-            int64_t in = t >= first && t < end;
-            int64_t id = !in ? pad : t < d.P ? p->id[t - first] : r->id[t - d.P];
-
-            valid += in;
-            ids[i * S + t] = id;
-            mask[i * S + t] = in;
-            pos[i * S + t] = valid ? valid - 1 : 0;
-            if (t < d.P) {
-                prompts[i * d.P + t] = id;
-            } else {
-                responses[i * R + t - d.P] = id;
-                rmask[i * R + t - d.P] = in;
-            }
-        }
+        put_tokens(&c, i, &r->prompt, &r->reply[i % k]);
+        sample[i] = i % k;
+        if (preference)
+            preference[i] = 1 - i % k;
     }
-    return 0;
+    return e->code;
 }
 
 /* ---- JSON columns ---- */
@@ -90,14 +123,30 @@ static void next_row(struct texts *t)
     t->at[++t->n] = (int64_t)t->text.n;
 }
 
-static void finish(struct vl_batch *b, const char *name, struct texts *t)
-{
-    vl_batch_add_json(b, name, vl_buf_detach(&t->text), t->at);
-}
-
 static struct texts start(int64_t rows)
 {
     return (struct texts){ .at = vl_alloc((size_t)(rows + 1) * sizeof(int64_t)) };
+}
+
+/* Each row's text as often as the row is in the batch. */
+static void spread(struct texts *t, int64_t k)
+{
+    struct texts all = start(t->n * k);
+
+    for (int64_t i = 0; i < t->n * k; i++) {
+        vl_buf_add(&all.text, t->text.s + t->at[i / k], (size_t)(t->at[i / k + 1] - t->at[i / k]));
+        next_row(&all);
+    }
+    vl_buf_free(&t->text);
+    free(t->at);
+    *t = all;
+}
+
+static void finish(struct vl_batch *b, const char *name, struct texts *t)
+{
+    if (t->n < b->rows)
+        spread(t, b->rows / t->n);
+    vl_batch_add_json(b, name, vl_buf_detach(&t->text), t->at);
 }
 
 static void put_uid(struct texts *t, const struct vl_row *r, int64_t epoch)
@@ -174,8 +223,12 @@ static int known(const struct names *x, const char *name)
 
 static int used_up(const struct vl_data_opts *o, const char *name)
 {
-    return strcmp(name, o->prompt_key) == 0 || (o->sft && strcmp(name, o->response_key) == 0) ||
-           strcmp(name, "uid") == 0 || strcmp(name, "index") == 0;
+    if (o->sft && (strcmp(name, o->response_key) == 0 || strcmp(name, o->messages_key) == 0))
+        return 1;
+    if (o->preference && (strcmp(name, "chosen") == 0 || strcmp(name, "rejected") == 0))
+        return 1;
+    return strcmp(name, o->prompt_key) == 0 || strcmp(name, "uid") == 0 ||
+           strcmp(name, "index") == 0;
 }
 
 static int collect(struct names *x, const struct vl_row_work *w, struct vl_row *const *row,
@@ -245,7 +298,8 @@ static int json_columns(struct vl_batch *b, const struct vl_row_work *w, struct 
 }
 
 /* A uid that stands for two rows would merge two groups. */
-static int check_uids(const struct vl_batch *b, struct vl_row *const *row, struct vl_err *e)
+static int check_uids(const struct vl_batch *b, int64_t per, struct vl_row *const *row,
+                      struct vl_err *e)
 {
     const struct vl_col *c = vl_batch_col(b, "uid");
     int64_t size = 16, *slot;
@@ -253,7 +307,7 @@ static int check_uids(const struct vl_batch *b, struct vl_row *const *row, struc
     while (size < 2 * b->rows)
         size *= 2;
     slot = vl_alloc((size_t)size * sizeof *slot);
-    for (int64_t i = 0; i < b->rows && !e->code; i++) {
+    for (int64_t i = 0; i < b->rows && !e->code; i += per) {
         size_t n, m;
         const char *s = vl_col_json(c, i, &n), *other;
         uint64_t h = 1469598103934665603u;
@@ -265,7 +319,8 @@ static int check_uids(const struct vl_batch *b, struct vl_row *const *row, struc
             if (m == n && memcmp(other, s, n) == 0)
                 vl_fail(e, VL_E_DATA,
                         "rows %" PRId64 " and %" PRId64 " of the files have the same uid %.*s",
-                        row[slot[h] - 1]->index, row[i]->index, (int)(n < 100 ? n : 100), s);
+                        row[(slot[h] - 1) / per]->index, row[i / per]->index,
+                        (int)(n < 100 ? n : 100), s);
         }
         slot[h] = i + 1;
     }
@@ -302,9 +357,9 @@ int vl_data_columns(struct vl_batch *b, const struct vl_row_work *w, struct vl_r
                     int64_t n, const struct vl_data_meta *m, struct vl_err *e)
 {
     b->has_batch = 1;
-    b->rows = n;
+    b->rows = n * samples(w->o);
     if (tensors(b, w, row, n, e) || json_columns(b, w, row, n, m->epoch, e) ||
-        check_uids(b, row, e))
+        check_uids(b, samples(w->o), row, e))
         return e->code;
     meta(b, w, m, n);
     return 0;

@@ -32,13 +32,27 @@ void vl_lines_free(struct vl_lines *l);
 
 /* ---- data_row.c ---- */
 
+/* Where the row has what becomes tokens; -1: it has not. */
+struct vl_row_parts {
+    int64_t prompt;    /* a string or a list of messages */
+    int64_t messages;  /* with --sft: a whole conversation, in place of the next */
+    int64_t answer[2]; /* response; or chosen and rejected */
+};
+
+struct vl_reply {
+    struct vl_ids ids;
+    unsigned char *mask; /* of ids: trained on; NULL: all are */
+};
+
 struct vl_row {
-    int64_t index;     /* position among all rows of the files: the ROW of its uid */
-    char *json;        /* the row as mapped: an object's text */
-    struct vl_json j;  /* over json */
+    int64_t index;    /* position among all rows of the files: the ROW of its uid */
+    char *json;       /* the row as mapped: an object's text */
+    struct vl_json j; /* over json */
+    struct vl_row_parts parts;
     char *prompt_json; /* raw_prompt: the string, or the messages as rendered */
-    struct vl_ids prompt, response;
-    int64_t special; /* special tokens that its content spells */
+    struct vl_ids prompt;
+    struct vl_reply reply[2]; /* --sft: one; --preference: chosen, rejected */
+    int64_t special;          /* special tokens that its content spells */
     int truncated, done;
 };
 
@@ -49,22 +63,31 @@ struct vl_row_work {
     const struct vl_data_opts *o;
     const struct vl_lines *lines;
     struct vl_tok *tok;
-    struct vl_chat *chat;
+    struct vl_chat *chat, *chat_thinking[2]; /* by a row's enable_thinking, opened when needed */
     struct vl_jq *jq;
     const char *tmpl_name; /* for meta_info: "tokenizer", "none", a file's last name */
     char *tmpl_text;
-    struct vl_buf scratch;
-    int64_t templated, double_bos, no_bos;
+    int64_t now; /* what the templates show as the time, in seconds */
+    int64_t templated, double_bos, no_bos, straddled;
 };
 
 /* Opens the tokenizer's and the options' parts; close after an error too. */
 int vl_row_work_open(struct vl_row_work *w, const char *model, struct vl_err *e) VL_MUST_CHECK;
 void vl_row_work_close(struct vl_row_work *w);
 
+/* Opens the template with the variable enable_thinking in addition to the options'. */
+int vl_row_work_chat(struct vl_row_work *w, int thinking, struct vl_chat **c,
+                     struct vl_err *e) VL_MUST_CHECK;
+
 /* Maps, checks, renders and tokenizes row r->index. VL_ROW_KEPT, or with e filled VL_ROW_BAD
  * ("FILE:LINE: reason"), or VL_ROW_OVERLONG (e untouched) where the policy filters. */
 enum vl_row_fate vl_row_make(struct vl_row_work *w, struct vl_row *r, struct vl_err *e);
 void vl_row_free(struct vl_row *r);
+
+/* ---- data_render.c ---- */
+
+/* Fills prompt, prompt_json, reply and special from the parts. */
+int vl_row_tokenize(struct vl_row_work *w, struct vl_row *r, struct vl_err *e) VL_MUST_CHECK;
 
 /* ---- data_columns.c ---- */
 

@@ -28,6 +28,7 @@ struct data {
     struct vl_row **pick; /* the batch */
     int64_t npick;
     struct vl_data_meta m;
+    int64_t untrained;
     struct vl_err first_bad;
 };
 
@@ -50,7 +51,14 @@ static int check_options(const struct vl_data_opts *o, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "--system has no effect with --template none");
     if (o->chat && o->tmpl && strcmp(o->tmpl, "none") == 0)
         return vl_fail(e, VL_E_USAGE, "--chat has no effect with --template none");
-    if (o->filter_overlong && o->max_prompt == VL_NULL_I64)
+    if (o->sft && o->preference)
+        return vl_fail(e, VL_E_USAGE, "--sft and --preference make different batches; give one");
+    if (o->max_length != VL_NULL_I64 && !o->sft && !o->preference)
+        return vl_fail(e, VL_E_USAGE,
+                       "data.max_length is the limit of prompt and response together and has no "
+                       "effect without --sft or --preference: data.max_prompt_length is the "
+                       "prompt's");
+    if (o->filter_overlong && o->max_prompt == VL_NULL_I64 && o->max_length == VL_NULL_I64)
         return vl_fail(e, VL_E_USAGE,
                        "data.filter_overlong_prompts has no effect without data.max_prompt_length");
     return 0;
@@ -259,12 +267,25 @@ static int pick_all(struct data *d, struct vl_err *e)
     return 0;
 }
 
+/* An empty response, or one whose trained part was cut off. */
+static int untrained(const struct vl_data_opts *o, const struct vl_row *r)
+{
+    for (int k = 0; k < o->sft + 2 * o->preference; k++) {
+        const struct vl_reply *a = &r->reply[k];
+
+        if (!a->ids.n || (a->mask && !memchr(a->mask, 1, a->ids.n)))
+            return 1;
+    }
+    return 0;
+}
+
 static int make_picked(struct data *d, struct vl_err *e)
 {
     for (int64_t i = 0; i < d->npick; i++) {
         if (!d->pick[i]->done && make_row(d, d->pick[i], e))
             return e->code;
         d->m.truncated += d->pick[i]->truncated;
+        d->untrained += untrained(d->o, d->pick[i]);
         vl_progress(&d->x->log, "rows", i + 1, d->npick, NULL);
     }
     return 0;
@@ -281,7 +302,7 @@ static void report_rows(struct data *d)
         vl_warn(log, "%" PRId64 " bad rows skipped, the first: %s", d->m.bad, d->first_bad.msg);
     if (d->m.overlong)
         vl_info(log, "%" PRId64 " of %" PRId64 " rows filtered: prompt%s over the limit",
-                d->m.overlong, d->m.rows_seen, o->sft ? " or response" : "");
+                d->m.overlong, d->m.rows_seen, o->sft || o->preference ? " or response" : "");
     if (d->m.truncated)
         vl_info(log, "%" PRId64 " rows truncated (%s)", d->m.truncated, o->truncation);
     if (training(o))
@@ -303,7 +324,8 @@ static void report(struct data *d)
     for (int64_t i = 0; i < d->npick; i++) {
         special += d->pick[i]->special;
         rows += d->pick[i]->special > 0;
-        tokens += (int64_t)(d->pick[i]->prompt.n + d->pick[i]->response.n);
+        tokens += (int64_t)(d->pick[i]->prompt.n + d->pick[i]->reply[0].ids.n +
+                            d->pick[i]->reply[1].ids.n);
     }
     if (special)
         vl_warn(log, "the content of %" PRId64 " rows spells %" PRId64 " special tokens; %s", rows,
@@ -315,6 +337,13 @@ static void report(struct data *d)
                 "%" PRId64 " rows begin with more than one begin token: the template and the "
                 "content both have it",
                 d->work.double_bos);
+    if (d->work.straddled)
+        vl_warn(log,
+                "in %" PRId64 " rows tokens straddle the end of a turn; they are cut there "
+                "(data.ignore_input_ids_mismatch)",
+                d->work.straddled);
+    if (d->untrained)
+        vl_warn(log, "%" PRId64 " rows have no token to train on", d->untrained);
     if (d->work.no_bos)
         vl_info(log,
                 "%" PRId64 " rows have no begin token: the tokenizer would add one, the chat "
@@ -343,7 +372,7 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
     d->work.x = d->x, d->work.o = o, d->work.lines = &d->lines;
     if ((!o->skip_bad && check_lines(d, e)) || vl_row_work_open(&d->work, model, e))
         return e->code;
-    if (o->sft && o->eos && vl_tok_eos(d->work.tok) < 0)
+    if ((o->sft || o->preference) && o->eos && vl_tok_eos(d->work.tok) < 0)
         return vl_fail(e, VL_E_DATA,
                        "%s names no end token (eos_token in tokenizer_config.json): "
                        "nothing ends a response; --no-eos leaves it out",

@@ -21,15 +21,20 @@ struct vl_data_opts {
     int64_t max_prompt, max_response; /* tokens; VL_NULL_I64: no limit */
     const char *truncation;           /* error, left, right, middle, filter */
     int filter_overlong;
-    const char *prompt_key, *response_key;
-    const char *model_path, *tokenizer_path; /* config keys, where -m is not given */
-    const char *tmpl;                        /* file, "none" or NULL: the tokenizer's */
-    const char *inline_tmpl;                 /* template text of the config, or NULL */
-    const char *kwargs;                      /* JSON object text for the template */
-    const char *system;                      /* system message for prompts without one */
-    int chat;                                /* a string prompt is one user message */
+    int64_t max_length; /* tokens of prompt and response together, likewise */
+    const char *prompt_key, *response_key, *messages_key, *tools_key, *thinking_key;
+    struct vl_strs prompt_path, response_path; /* members inside these members */
+    const char *model_path, *tokenizer_path;   /* config keys, where -m is not given */
+    const char *tmpl;                          /* file, "none" or NULL: the tokenizer's */
+    const char *inline_tmpl;                   /* template text of the config, or NULL */
+    const char *kwargs;                        /* JSON object text for the template */
+    const char *system;                        /* system message for prompts without one */
+    int chat;                                  /* a string prompt is one user message */
     int plain_special; /* what spells a special token in content is ordinary text */
-    int sft, eos;
+    int sft, preference, eos;
+    int multiturn;       /* --sft rows are conversations, whatever else they have */
+    const char *mask;    /* --sft: "all-assistant" or "last" turn is trained on */
+    int ignore_mismatch; /* tokens that straddle a turn's end are cut there */
     int skip_bad, check_scorer;
 };
 
