@@ -5,53 +5,44 @@
 #
 #   MODEL    a Hugging Face directory, a published version or a train state (of an SFT run, say)
 #   DATA     JSON lines; MAP='a jq filter' makes {prompt, data_source, reward_model} of other shapes
-#   CONFIG   settings under verl's names; key=value settings win over it. data.train_batch_size,
-#            data.max_response_length and rollout.n are those that most runs set
-#   REWARD   a command line that takes -i FILE -o FILE (default: verl-reward -c CONFIG),
+#   CONFIG   settings under verl's names; the preset wins over it, key=value settings over both.
+#            data.train_batch_size, data.max_response_length and rollout.n are those most runs set
+#   PRESET   settings that make an algorithm: a file of examples/presets (grpo)
+#   REWARD   a command line that takes -i FILE -o FILE (default: verl-reward with all settings),
 #            for example "verl-reward --jq '.solution_str == .ground_truth'"
 #   VAL      held-out rows: every VAL_EVERY (10) steps the new policy answers them; verl-eval's
 #            metrics of that go into metrics.jsonl
-#   RUN      where everything goes (run/grpo); STEPS: how many (60); SEED (1)
+#   RUN      where everything goes (run/PRESET); STEPS: how many (60); SEED (1)
 #   KL       above 0: a KL loss to MODEL with that coefficient (0)
 #   KEEP     weights of that many last steps are kept (2), so that a step can be run again
 #   LAUNCH   "verl-mpi 2" runs the model stages on two ranks
-#   ROLLOUT  a command line in verl-rollout's place: -m MODEL --seed N -i FILE -o FILE key=value...
+#   ROLLOUT  a command line in verl-rollout's place: --seed N -m MODEL -i FILE -o FILE key=value...
 #            (examples/outside_rollout.sh)
 #
 # Everything of a step stays in RUN/step_NNNNNN; run the same line again after an interruption, or
 # with more STEPS. The last model is RUN/rollout/current, a Hugging Face directory.
 set -eu
-: "${STEPS:=60}" "${RUN:=run/grpo}" "${MAP:=.}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${KL:=0}" "${LAUNCH:=}" "${CONFIG:=}"
-: "${REWARD:=verl-reward${CONFIG:+ -c '$CONFIG'}}" "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
+: "${PRESET:=grpo}" "${KL:=0}"
 . "$(dirname "$0")/lib.sh"
 begin "KL=$KL" "$@"
-set -- ${CONFIG:+-c "$CONFIG"} "$@"
+set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 [ "$KL" = 0 ] || set -- "$@" actor_rollout_ref.actor.use_kl_loss=true "actor_rollout_ref.actor.kl_loss_coef=$KL"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
-step=0
-while [ $step -lt "$STEPS" ]; do
-    step=$((step + 1))
-    dir=$RUN/step_$(printf %06d $step)
-    mkdir -p "$dir"
-    [ -e "$dir/metrics.json" ] && continue # this step is whole
-    policy=$(version policy "$RUN/rollout")
-
+while next_step; do
     stage prompts verl-data -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
-    stage gen sh -c "$ROLLOUT"' "$@"' rollout -m "$policy" --seed "$SEED" -i "$dir/prompts.dp" "$@"
-    stage reward sh -c "$REWARD"' "$@"' reward -i "$dir/gen.dp"
+    rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
+    reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     last=old_log_prob
     if [ "$KL" != 0 ]; then
         stage ref $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/$last.dp" "$@"
         last=ref
     fi
-    stage adv verl-advantage -i "$dir/$last.dp" algorithm.adv_estimator=grpo "$@"
+    stage adv verl-advantage -i "$dir/$last.dp" "$@"
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
-    validate "$@"
-    metrics
-    report 'critic/score/mean' 'actor/entropy' 'response_length/mean'
+    finish critic/score/mean actor/entropy response_length/mean -- "$@"
 done
 end

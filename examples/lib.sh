@@ -1,12 +1,30 @@
 # lib.sh - sourced by the example drivers: one stage = one file that appears whole or not at all.
 #
-#   stage NAME COMMAND...   runs COMMAND -o STEP_DIR/NAME.dp unless that file is there; its messages
-#                           go to STEP_DIR/NAME.log, and STEP_DIR/NAME.cmd is a script of this
-#                           command alone
+#   stage NAME COMMAND...      runs COMMAND -o STEP_DIR/NAME.dp unless that file is there; its
+#                              messages go to STEP_DIR/NAME.log, and STEP_DIR/NAME.cmd is a script of
+#                              this command alone
+#   rollout NAME ARG...        the same with the command line ROLLOUT
+#   reward NAME FILE SETTING...   the same with the command line REWARD, or verl-reward and SETTING...
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
 
-say() { echo "$(basename "$0" .sh): $*" >&2; }
+here=$(cd "$(dirname "$0")" && pwd)
+name=${PRESET:-$(basename "$0" .sh)}
+: "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
+: "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
+preset=$here/presets/${PRESET:-}.yaml
+
+say() { echo "$name: $*" >&2; }
+
+# whole NAME VALUE EXAMPLE: refuses a variable that is no whole number above 0
+whole() {
+    case $2 in
+    '' | 0* | *[!0-9]*)
+        say "$1 is '$2', wanted a number of steps, for example $1=$3"
+        exit 64
+        ;;
+    esac
+}
 
 # begin SETTING...: first thing of a driver. A run that goes on under other settings than it had
 # says so, since what is finished is not made again.
@@ -16,34 +34,47 @@ begin() {
         say "MODEL=dir and DATA=rows.jsonl are needed; $0 --help explains all variables"
         exit 64
     }
-    case $STEPS in
-    *[!0-9]*)
-        say "STEPS is '$STEPS', wanted a number of steps, for example STEPS=60"
+    [ -z "${PRESET:-}" ] || [ -r "$preset" ] || {
+        say "PRESET is '$PRESET', known: $(cd "$here/presets" && echo *.yaml | sed 's/\.yaml//g')"
         exit 64
-        ;;
-    esac
-    case $VAL_EVERY in
-    '' | 0* | *[!0-9]*)
-        say "VAL_EVERY is '$VAL_EVERY', wanted a number of steps, for example VAL_EVERY=10"
-        exit 64
-        ;;
-    esac
+    }
+    whole STEPS "$STEPS" 60
+    whole VAL_EVERY "$VAL_EVERY" 10
     mkdir -p "$RUN"
     {
         for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=${ROLLOUT#"${LAUNCH:+$LAUNCH }"}" "SEED=$SEED" "$@"; do
             echo "$setting"
         done
+        [ -z "${PRESET:-}" ] || cat "$preset"
         [ -z "$CONFIG" ] || cat "$CONFIG"
     } >"$RUN/settings.tmp"
-    [ ! -e "$RUN/settings" ] || [ ! -e "$RUN/step_000001/prompts.dp" ] || cmp -s "$RUN/settings" "$RUN/settings.tmp" || {
+    [ ! -e "$RUN/settings" ] || [ ! -e "$RUN/step_000001" ] || cmp -s "$RUN/settings" "$RUN/settings.tmp" || {
         say "warning: $RUN goes on with other settings; what is finished stays as it is (a new RUN= starts afresh)"
         diff "$RUN/settings" "$RUN/settings.tmp" | grep '^[<>]' >&2 || :
     }
     mv "$RUN/settings.tmp" "$RUN/settings"
+    step=0
 }
 
-# usage: the head of the driver
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+# usage: the head of the driver, and its preset
+usage() {
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    [ -z "${PRESET:-}" ] || sed 's/^/    /; s/^    #/   #/' "$preset"
+}
+
+# next_step: the first step that is not whole yet; sets step, dir, and policy, the weights it starts
+# with.
+next_step() {
+    while [ $step -lt "$STEPS" ]; do
+        step=$((step + 1))
+        dir=$RUN/step_$(printf %06d $step)
+        mkdir -p "$dir"
+        [ -e "$dir/metrics.json" ] && continue
+        policy=$(version policy "$RUN/rollout")
+        return 0
+    done
+    return 1
+}
 
 # quote WORD: as the shell reads it back
 quote() {
@@ -53,30 +84,61 @@ quote() {
     esac
 }
 
+# Status 3, which verl-batch filter-groups has when it kept too little, is handed to the caller.
 stage() {
-    name=$1
+    file=$1
     shift
-    [ -e "$dir/$name.dp" ] && return 0
+    [ -e "$dir/$file.dp" ] && return 0
     {
         echo "cd $(quote "$PWD") && PATH=$(quote "$PATH") || exit"
-        for arg in "$@" -o "$dir/$name.dp"; do printf '%s ' "$(quote "$arg")"; done
+        for arg in "$@" -o "$dir/$file.dp"; do printf '%s ' "$(quote "$arg")"; done
         echo
-    } >"$dir/$name.cmd"
+    } >"$dir/$file.cmd"
     status=0 began=$(date +%s.%N)
-    "$@" -o "$dir/$name.dp" 2>"$dir/$name.log" || status=$?
-    [ $status != 0 ] || [ -e "$dir/$name.dp" ] || {
-        echo "the command ended well but wrote nothing to the name after -o" >>"$dir/$name.log"
+    "$@" -o "$dir/$file.dp" 2>"$dir/$file.log" || status=$?
+    [ $status != 0 ] || [ -e "$dir/$file.dp" ] || {
+        echo "the command ended well but wrote nothing to the name after -o" >>"$dir/$file.log"
         status=65
     }
-    [ $status = 0 ] && {
-        echo "$name $began $(date +%s.%N)" >>"$dir/timing"
-        grep ': warning: ' "$dir/$name.log" >&2 || :
+    case $status in
+    0)
+        echo "$file $began $(date +%s.%N)" >>"$dir/timing"
+        grep ': warning: ' "$dir/$file.log" >&2 || :
         return 0
-    }
-    say "$name failed with status $status; its log:"
-    tail -n 5 "$dir/$name.log" >&2
-    say "to run it again alone: sh $dir/$name.cmd"
+        ;;
+    3)
+        rm -f "$dir/$file.dp"
+        return 3
+        ;;
+    esac
+    say "$file failed with status $status; its log:"
+    tail -n 5 "$dir/$file.log" >&2
+    say "to run it again alone: sh $dir/$file.cmd"
     exit $status
+}
+
+rollout() {
+    file=$1
+    shift
+    stage "$file" sh -c "$ROLLOUT"' "$@"' rollout --seed "$SEED" "$@"
+}
+
+reward() {
+    file=$1 from=$2
+    shift 2
+    if [ -n "$REWARD" ]; then
+        stage "$file" sh -c "$REWARD"' "$@"' reward -i "$from"
+    else
+        stage "$file" verl-reward -i "$from" "$@"
+    fi
+}
+
+# setting KEY ELSE SETTING...: the value that files and words give a key that another stage reads
+setting() {
+    key=$1 value=$2
+    shift 2
+    given=$(verl-sync --print-config=ignored "$@" | sed -n "s/^$key: \(.*\) # .*/\1/p")
+    echo "${given:-$value}"
 }
 
 # version NAME DIR [ELSE]: the version of DIR that this step works with. It is noted at the step's
@@ -88,6 +150,20 @@ version() {
     cat "$dir/$1.version"
 }
 
+# finish METRIC... -- SETTING...: last thing of a step
+finish() {
+    shown=
+    while [ "$1" != -- ]; do
+        shown="$shown $1"
+        shift
+    done
+    shift
+    validate "$@"
+    metrics
+    # shellcheck disable=SC2086
+    report $shown
+}
+
 # validate SETTING...: every VAL_EVERY steps and after the last one, the new policy answers the rows
 # of VAL with verl's validation settings (rollout.val_kwargs, greedy by default).
 validate() {
@@ -95,19 +171,26 @@ validate() {
     stage val_prompts verl-data -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
     stage val_gen sh -c "$ROLLOUT"' "$@"' rollout -m "$(version trained "$RUN/rollout")" --validate \
         -i "$dir/val_prompts.dp" "$@"
-    stage val_reward sh -c "$REWARD"' "$@"' reward -i "$dir/val_gen.dp"
+    reward val_reward "$dir/val_gen.dp" "$@"
     verl-eval -q -i "$dir/val_reward.dp" >"$dir/val.json"
     say "step $step/$STEPS$(jq -j 'to_entries[] | select(.key | startswith("val-core")) | "  \(.key) \(.value)"' "$dir/val.json")"
 }
 
-# Everything a step reports, as one JSON line; the run's metrics.jsonl is made of these.
+# Everything a step reports, as one JSON line; the run's metrics.jsonl is made of these. Rounds of a
+# stage (gen_01, gen_02) add to its time; validation is verl's timer `testing`, outside `step`.
 metrics() {
     [ -e "$dir/metrics.json" ] || {
-        # validation is verl's timer `testing`, outside `step`
         # shellcheck disable=SC2046
-        verl-eval -q $(awk '/^val_/ { s["testing"] += $3 - $2; next } { s[$1] = $3 - $2; all += $3 - $2 }
-            END { for (n in s) printf "--timing %s=%.3f ", n, s[n]; printf "--timing step=%.3f", all }' "$dir/timing") \
-            metrics "$dir" >"$dir/step.json"
+        verl-eval -q $(awk '{ last[$1] = $3 - $2 }
+            END {
+                for (n in last) {
+                    s = n ~ /^val_/ ? "testing" : n
+                    sub(/_[0-9]+$/, "", s)
+                    time[s] += last[n]
+                    if (s != "testing") time["step"] += last[n]
+                }
+                for (s in time) printf "--timing %s=%.3f ", s, time[s]
+            }' "$dir/timing") metrics "$dir" >"$dir/step.json"
         jq -c -s add "$dir/step.json" $([ ! -e "$dir/val.json" ] || echo "$dir/val.json") >"$dir/metrics.json.tmp"
         mv "$dir/metrics.json.tmp" "$dir/metrics.json"
     }
@@ -125,7 +208,6 @@ report() {
 # end: last thing of a driver
 end() { say "$RUN is done: metrics in $RUN/metrics.jsonl, the model is $RUN/rollout/current"; }
 
-here=$(cd "$(dirname "$0")" && pwd)
 [ -d "$here/../build/bin" ] && PATH=$(cd "$here/../build/bin" && pwd):$(cd "$here/../scripts" && pwd):$PATH
 command -v verl-rollout >/dev/null || {
     say "verl-rollout is not on PATH; run make first"

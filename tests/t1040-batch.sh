@@ -86,6 +86,10 @@ ok "chunk and split write pieces; concat joins them again" "
     exits 64 verl-batch split 2 -i x.dp -o one.dp 2>err
     exits 64 verl-batch split 2 --piece 3 -i x.dp -o one.dp 2>err
     VERL_AUTO_PADDING=1 verl-batch chunk 2 -i x.dp -o c%d.dp"
+ok "concat: rows of several generation batches, also across epochs" "
+    for k in 2 0 1; do verl-batch set-meta gen_batch \$k epoch \$((k / 2)) -i c\$((k % 2)).dp | verl-batch slice \$((k / 2)): -o g\$k.dp; done
+    verl-batch concat g2.dp g1.dp 2>/dev/null | verl-dump --meta | jq -e '.gen_batch == 2 and .epoch == 1'
+    verl-batch concat g0.dp g1.dp | verl-dump --meta | jq -e '.gen_batch == 1 and .epoch == 0'"
 ok "concat: conflicts name key, column and part; metrics are collected" "
     verl-batch set-meta metrics '{\"m\":1}' step 3 -i c0.dp -o d0.dp
     verl-batch set-meta metrics '{\"m\":2,\"n\":5}' step 3 -i c1.dp -o d1.dp

@@ -374,6 +374,11 @@ const struct vl_key vl_keys[] = {
     { "trainer.checkpoint.save_contents", "[model, optimizer, extra]", NULL, SFT, NULL },
     { "trainer.checkpoint.load_contents", NULL, "trainer.checkpoint.save_contents", SFT, NULL },
     /* sft_trainer_engine.yaml (plus the model, engine, optim and profiler groups of part 1) */
+    { "optim.optimizer", "AdamW", NULL, SFT, NULL },
+    { "optim.lr_scheduler_type", "constant", NULL, SFT, NULL },
+    { "optim.lr_warmup_steps", "-1", NULL, SFT, NULL },
+    { "optim.min_lr_ratio", "0.0", NULL, SFT, NULL },
+    { "optim.num_cycles", "0.5", NULL, SFT, NULL },
     { "data.max_token_len_per_gpu", "8192", NULL, SFT, NULL },
     { "data.use_dynamic_bsz", "true", NULL, SFT, NULL },
     { "data.messages_key", "messages", NULL, SFT, NULL },

@@ -12,6 +12,12 @@ static int is_counter(const char *key)
     return strcmp(key, "metrics") == 0 || strcmp(key, "timing") == 0;
 }
 
+/* How far the data had been read: rows of several generation batches have the furthest. */
+static int is_position(const char *key)
+{
+    return strcmp(key, "epoch") == 0 || strcmp(key, "gen_batch") == 0;
+}
+
 /* ---- concat ---- */
 
 struct series { /* values of one metric: "a,b,c" */
@@ -118,6 +124,11 @@ int vl_meta_concat(struct vl_batch *dst, const struct vl_batch *const *part, siz
             if (is_counter(m->key)) {
                 if (!old && collect_key(dst, m->key, part, n, e))
                     return e->code;
+                continue;
+            }
+            if (old && is_position(m->key)) {
+                if (strtoll(m->json, NULL, 10) > strtoll(old, NULL, 10))
+                    vl_meta_set(dst, m->key, m->json);
                 continue;
             }
             if (old && !vl_json_equal(old, strlen(old), m->json, strlen(m->json), 0))

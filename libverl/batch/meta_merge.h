@@ -5,7 +5,8 @@
 #include "libverl/batch/batch.h"
 
 /* dst's meta becomes the union over all parts; a key found in several must be equal (VL_E_DATA
- * naming it), but `metrics` and `timing` become {name: [one value a part that has it]}. As in verl
+ * naming it), but `metrics` and `timing` become {name: [one value a part that has it]}, and `epoch`
+ * and `gen_batch`, which differ when a step took several generation batches, are the largest. As in verl
  * a list of objects extends, an object appends, null is skipped, values that are lists stay nested;
  * unlike verl the names are the union over all parts, not those of the first. */
 int vl_meta_concat(struct vl_batch *dst, const struct vl_batch *const *part, size_t n,
