@@ -53,6 +53,19 @@ ok 'a value head: made by convert with zeros, read back, refused as a language m
     verl-model convert -q a -o v --value-head
     verl-model info v --json | jq -e '.head == \"value\" and .architecture == \"LlamaForTokenClassification\"'
     verl-model info v --tensors | grep -q '^score.weight  *\[1, 32\]  *0  *0'"
+ok 'a reward model: made by init, kept by convert, made a critic and back, refused as a language model' "
+    verl-model init -q -o rm $S --head reward
+    verl-model info rm | grep -q 'head reward (scalar)'
+    verl-model convert -q rm -o rm2 --dtype bf16
+    verl-model info rm2 --json | jq -e '.head == \"reward\" and .architecture == \"LlamaForSequenceClassification\"'
+    jq -e '.id2label | length == 1' rm2/config.json
+    verl-model convert -q rm -o rmv --head value
+    verl-model info rmv --json | jq -e '.head == \"value\"'
+    verl-model convert -q rmv -o rm3 --head reward
+    verl-model diff rm rm3
+    verl-model info rm3 --json | jq -e '.head == \"reward\"'
+    exits 65 verl-model convert -q rm -o no --head lm 2>err
+    grep -q 'rm: holds a value head (a critic or a reward model)' err"
 ok 'init --value-head has random ones' "
     verl-model init -q -o v2 $S --value-head
     verl-model info v2 --json --tensors | jq -e '.tensors[] | select(.name == \"score.weight\") | .rms > 0'"

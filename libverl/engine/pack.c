@@ -224,10 +224,10 @@ static void pack_row(struct vl_pack *k, const struct vl_rows *r, int64_t row)
         k->pos[at + i] = (int32_t)i;
     k->seq[p->nseq++] = (struct vl_seq){ .row = at, .n = (int32_t)n };
     for (int32_t t = 0; t < r->rlen[row]; t++) {
-        int64_t j = p->M++;
+        int64_t j = p->M++, at_t = at + (r->at_end ? n : r->plen[row] + t);
 
-        k->out[j] = at + r->plen[row] + t - 1;
-        k->target[j] = k->ids[at + r->plen[row] + t];
+        k->out[j] = at_t - 1;
+        k->target[j] = r->at_end ? 0 : k->ids[at_t]; /* a score predicts no token */
         k->cell[j] = row * r->R + t;
     }
     p->N += n;

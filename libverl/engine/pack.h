@@ -19,6 +19,8 @@ struct vl_rows {
     int64_t *start;       /* (B + 1) first token of each row in ids */
     int32_t *ids;         /* (start[B]) */
     int32_t *plen, *rlen; /* (B) valid prompt and response tokens */
+    int at_end;           /* one output a row, cell (row, 0), at its last token: a sequence's score.
+                             R and rlen are 1, rlen 0 in an empty row */
 };
 
 /* Reads prompts, responses and attention_mask, or input_ids, attention_mask and the width of

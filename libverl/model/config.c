@@ -34,14 +34,15 @@ const char *vl_arch_name(enum vl_arch a)
 
 const char *vl_config_class(const struct vl_config *c)
 {
-    static const char *const name[][2] = {
-        [VL_ARCH_LLAMA] = { "LlamaForCausalLM", "LlamaForTokenClassification" },
-        [VL_ARCH_QWEN2] = { "Qwen2ForCausalLM", "Qwen2ForTokenClassification" },
-        [VL_ARCH_QWEN3] = { "Qwen3ForCausalLM", "Qwen3ForTokenClassification" },
-        [VL_ARCH_MISTRAL] = { "MistralForCausalLM", "MistralForTokenClassification" },
+#define CLASSES(x) { x "ForCausalLM", x "ForTokenClassification", x "ForSequenceClassification" }
+    static const char *const name[][3] = {
+        [VL_ARCH_LLAMA] = CLASSES("Llama"),
+        [VL_ARCH_QWEN2] = CLASSES("Qwen2"),
+        [VL_ARCH_QWEN3] = CLASSES("Qwen3"),
+        [VL_ARCH_MISTRAL] = CLASSES("Mistral"),
     };
 
-    return name[c->arch][c->head == VL_HEAD_VALUE];
+    return name[c->arch][c->head != VL_HEAD_VALUE ? 0 : c->sequence ? 2 : 1];
 }
 
 /* One config.json being read. */
@@ -130,6 +131,7 @@ static int known_class(const char *s, size_t n, struct vl_config *c)
                 !memcmp(s + m, suffix[k], n - m)) {
                 c->arch = (enum vl_arch)a;
                 c->head = k == 1 || k == 2 ? VL_HEAD_VALUE : VL_HEAD_LM;
+                c->sequence = k == 2;
                 return 1;
             }
         }

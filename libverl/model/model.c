@@ -290,8 +290,18 @@ static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_we
         return e->code;
     if (want == VL_HEAD_LM && (has || m->cfg.head == VL_HEAD_VALUE))
         return vl_fail(e, VL_E_DATA,
-                       "%s: holds a value head (a critic), where a language model is expected",
+                       "%s: holds a value head (a critic or a reward model), where a language "
+                       "model is expected",
                        m->dir);
+    if (want == VL_HEAD_REWARD && !has)
+        return vl_fail(e, VL_E_DATA,
+                       "%s: holds no score.weight, where a reward model (...ForSequenceClassification "
+                       "or ...ForTokenClassification with one label) is expected",
+                       m->dir);
+    if (want == VL_HEAD_VALUE)
+        m->cfg.sequence = 0;
+    if (want == VL_HEAD_REWARD)
+        want = VL_HEAD_VALUE;
     if (want == VL_HEAD_AUTO)
         want = has ? VL_HEAD_VALUE : m->cfg.head;
     *added = want != VL_HEAD_VALUE || has   ? ADDED_NONE
@@ -343,8 +353,10 @@ int vl_model_new(struct vl_model **out, const char *config, const char *name, en
     m->bos_id = m->pad_id = -1;
     if (!vl_config_parse(&m->cfg, config, strlen(config), name, e) &&
         !read_ids(m, m->cfg.json, name, e)) {
-        if (head != VL_HEAD_AUTO)
-            m->cfg.head = head;
+        if (head != VL_HEAD_AUTO) {
+            m->cfg.head = head == VL_HEAD_LM ? VL_HEAD_LM : VL_HEAD_VALUE;
+            m->cfg.sequence = head == VL_HEAD_REWARD;
+        }
         vl_model_layout(m);
         if (!vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), name, e))
             return 0;

@@ -11,8 +11,9 @@
 enum vl_arch { VL_ARCH_LLAMA, VL_ARCH_QWEN2, VL_ARCH_QWEN3, VL_ARCH_MISTRAL };
 enum vl_head {
     VL_HEAD_LM,
-    VL_HEAD_VALUE,
-    VL_HEAD_AUTO, /* for vl_model_open: what the directory holds */
+    VL_HEAD_VALUE,  /* one number a token: a critic, a reward model */
+    VL_HEAD_AUTO,   /* for vl_model_open: what the directory holds */
+    VL_HEAD_REWARD, /* for vl_model_open: a value head that the directory must hold */
 };
 
 struct vl_rope_scaling {
@@ -33,6 +34,7 @@ struct vl_config {
     int64_t window_from; /* first layer that uses the window (qwen's max_window_layers) */
     int qkv_bias, o_bias, mlp_bias, qk_norm, tied;
     char *json;      /* config.json's text, kept so that unknown members survive a save */
+    int sequence;    /* the value head scores whole sequences (...ForSequenceClassification) */
     int value_bias;  /* the value head has a bias (only when the file has one) */
     double init_std; /* initializer_range */
 };
@@ -65,7 +67,7 @@ struct vl_model {
 
 /* Parses config.json's text; `name` starts error lines. An architecture, activation or rope scaling
  * that is not implemented is VL_E_DATA naming it and what is. c->head follows `architectures`
- * (...ForTokenClassification and the like: VALUE). Release with vl_config_free. */
+ * (...ForTokenClassification, ...ForSequenceClassification: VALUE). Release with vl_config_free. */
 int vl_config_parse(struct vl_config *c, const char *text, size_t n, const char *name,
                     struct vl_err *e) VL_MUST_CHECK;
 void vl_config_free(struct vl_config *c);
@@ -76,14 +78,15 @@ const char *vl_arch_name(enum vl_arch a);               /* "llama": model_type *
 const char *vl_config_class(const struct vl_config *c); /* "LlamaForCausalLM" */
 
 /* Reads a Hugging Face directory, a published version, or a train state (= its `current`);
- * head VALUE adds a zero-initialised value head when the directory has none. want_weights = 0:
+ * head VALUE adds a zero-initialised value head when the directory has none, and makes a critic of a
+ * reward model; head REWARD refuses a directory without one. want_weights = 0:
  * config and layout only. VL_E_NOINPUT / VL_E_DATA lines name the file and tensor. */
 int vl_model_open(struct vl_model **m, const char *path, enum vl_head head, int want_weights,
                   struct vl_err *e) VL_MUST_CHECK;
 void vl_model_free(struct vl_model *m);
 void vl_model_release_slab(struct vl_model *m); /* once a device has its own copy */
 /* A model without a directory: config.json's text, its layout, a zeroed slab. head AUTO follows the
- * text. Free with vl_model_free. */
+ * text, REWARD makes a ...ForSequenceClassification. Free with vl_model_free. */
 int vl_model_new(struct vl_model **m, const char *config, const char *name, enum vl_head head,
                  struct vl_err *e) VL_MUST_CHECK;
 /* Random weights: matrices normal with deviation std (o and down projections std / sqrt(2 L) with

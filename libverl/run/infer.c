@@ -145,7 +145,8 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
                                 .start = r->start + lo,
                                 .ids = r->ids,
                                 .plen = r->plen + lo,
-                                .rlen = r->rlen + lo };
+                                .rlen = r->rlen + lo,
+                                .at_end = r->at_end };
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
     s->micros = vl_micro_cut(
         &s->rows, NULL, 0, n, 1, by_rows && !cut->dynamic ? cut->rows : 0,

@@ -99,7 +99,7 @@ static void print_json(const struct vl_model *m, int tensors)
     put(&b, "hash", m->hash);
     put(&b, "source_hash", m->source_hash);
     put(&b, "dtype", m->stored_dtype);
-    put(&b, "head", c->head == VL_HEAD_VALUE ? "value" : c->tied ? "tied" : "untied");
+    put(&b, "head", c->head == VL_HEAD_VALUE ? (c->sequence ? "reward" : "value") : c->tied ? "tied" : "untied");
     put_whole(&b, "parameters", vl_model_parameters(m));
     put_whole(&b, "layers", c->L);
     put_whole(&b, "hidden", c->C);
@@ -162,7 +162,7 @@ static void print_text(const struct vl_model *m, int tensors)
     printf("positions     %" PRId64 ", rope theta %g, scaling %s\n", c->max_positions,
            c->rope_theta, rope_name(c));
     printf("vocabulary    %" PRId64 ", head %s\n", c->V,
-           c->head == VL_HEAD_VALUE ? "value (scalar)"
+           c->head == VL_HEAD_VALUE ? (c->sequence ? "reward (scalar)" : "value (scalar)")
            : c->tied                ? "tied to the embedding"
                                     : "of its own");
     printf("stop ids     ");

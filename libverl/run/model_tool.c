@@ -142,10 +142,20 @@ static int config_from_options(const struct vl_model_opts *o, const struct vl_to
     return 0;
 }
 
+static enum vl_head head_of(const struct vl_model_opts *o)
+{
+    const char *name = o->head ? o->head : o->value_head ? "value" : "";
+
+    return !strcmp(name, "lm")       ? VL_HEAD_LM
+           : !strcmp(name, "value")  ? VL_HEAD_VALUE
+           : !strcmp(name, "reward") ? VL_HEAD_REWARD
+                                     : VL_HEAD_AUTO;
+}
+
 static int run_init(struct vl_ctx *x, const struct vl_model_opts *o, const char *config,
                     struct vl_err *e)
 {
-    enum vl_head head = o->value_head ? VL_HEAD_VALUE : VL_HEAD_AUTO;
+    enum vl_head head = head_of(o);
     const char *name = config ? config : "the options";
     struct vl_tok *t = NULL;
     struct vl_model *m = NULL;
@@ -176,6 +186,7 @@ out:
 static int run_convert(struct vl_ctx *x, const struct vl_model_opts *o, const char *path,
                        struct vl_err *e)
 {
+    enum vl_head head = head_of(o), open_as = head == VL_HEAD_REWARD ? VL_HEAD_VALUE : head;
     size_t n = strlen(path);
     struct vl_model *m;
 
@@ -184,8 +195,10 @@ static int run_convert(struct vl_ctx *x, const struct vl_model_opts *o, const ch
                        "%s: GGUF files are not read; convert it to a Hugging Face "
                        "directory first",
                        path);
-    if (vl_model_open(&m, path, o->value_head ? VL_HEAD_VALUE : VL_HEAD_AUTO, 1, e))
+    if (vl_model_open(&m, path, open_as, 1, e))
         return e->code;
+    if (head == VL_HEAD_REWARD)
+        m->cfg.sequence = 1;
     if (write_model(x, o, m, dtype_name(o->dtype, m->stored_dtype), m->dir, e))
         vl_err_prefix(e, "converting %s", path);
     vl_model_free(m);

@@ -11,7 +11,9 @@ struct vl_model_opts {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, vocab, positions; /* 0: by rule */
     int64_t bos, eos, pad;           /* -1: the tokenizer's or none */
     double rope_theta, rms_eps, std; /* std NAN: the config's initializer_range */
-    int tied, scale_residual, value_head;
+    int tied, scale_residual;
+    const char *head; /* "lm" "value" "reward"; NULL: as the config or directory says */
+    int value_head;   /* --value-head: --head value */
     const char *tokenizer;
     /* convert, init */
     const char *dtype;  /* "f32" "bf16" "f16"; NULL: as stored */

@@ -78,6 +78,14 @@ static void test_config_values(void **state)
                            "\"model_type\": \"llama\""),
                      0);
     assert_int_equal(c.head, VL_HEAD_VALUE);
+    assert_string_equal(vl_config_class(&c), "LlamaForTokenClassification");
+    vl_config_free(&c);
+    assert_int_equal(parse(&c, &e,
+                           ", \"architectures\": [\"Qwen2ForSequenceClassification\"], "
+                           "\"model_type\": \"qwen2\""),
+                     0);
+    assert_int_equal(c.head, VL_HEAD_VALUE);
+    assert_string_equal(vl_config_class(&c), "Qwen2ForSequenceClassification");
     vl_config_free(&c);
 }
 
