@@ -17,6 +17,10 @@
     {                                                                                              \
         VL_T_STR, 0, name, key, NULL, &o.f, arg, help, 0, 0, choices, flags                        \
     }
+#define LIST(name, key, f, arg, help)                                                              \
+    {                                                                                              \
+        VL_T_LIST, 0, name, key, NULL, &o.f, arg, help, 0, 0, NULL, VL_F_PROV                      \
+    }
 #define FLAG(name, key, f, flags, help)                                                            \
     {                                                                                              \
         VL_T_BOOL, 0, name, key, NULL, &o.f, NULL, help, 0, 0, NULL, flags                         \
@@ -30,6 +34,7 @@ int main(int argc, char **argv)
                                  .train = { 1, -1, 1.0, 1.0 },
                                  .val = { 1, -1, 0.0, 1.0 },
                                  .response_length = 512,
+                                 .rules = { .repetition = 1 },
                                  .log_probs = 1,
                                  .max_seqs = 256,
                                  .max_tokens = 8192,
@@ -48,11 +53,26 @@ int main(int argc, char **argv)
         { VL_T_I64, 0, NULL, ROLLOUT "response_length", "data.max_response_length",
           &o.response_length, "TOKENS", "longest response, and the width of its columns", 1,
           1 << 24, NULL, VL_F_PROV },
-        { VL_T_LIST, 0, "stop-id", NULL, NULL, &o.stop_ids, "ID",
-          "end a response at this id instead of the model's own end ids; repeatable", 0, 0, NULL,
-          VL_F_PROV },
+        REAL("min-p", ROLLOUT "min_p", rules.min_p, "P", 0, 1, VL_F_PROV,
+             "drop ids below P times the likeliest one's probability"),
+        LIST("stop-id", ROLLOUT "stop_token_ids", stop_ids, "ID",
+             "end a response at this id instead of the model's own end ids; repeatable"),
+        LIST("stop", ROLLOUT "stop", stop, "TEXT",
+             "end a response where it says TEXT, too; repeatable"),
+        WHOLE("min-tokens", ROLLOUT "min_tokens", rules.min_tokens, "N", 0, 1 << 24, VL_F_PROV,
+              "nothing ends a response before it has N tokens"),
         FLAG("ignore-eos", ROLLOUT "ignore_eos", ignore_eos, VL_F_PROV,
              "only the length limit ends a response"),
+        REAL("repetition-penalty", ROLLOUT "repetition_penalty", rules.repetition, "R", 1e-3, 1e3,
+             VL_F_PROV, "divide (positive) or multiply (negative) logits of ids already there"),
+        REAL("presence-penalty", ROLLOUT "presence_penalty", rules.presence, "P", -1e4, 1e4,
+             VL_F_PROV, "take P from the logits of ids the response has"),
+        REAL("frequency-penalty", ROLLOUT "frequency_penalty", rules.frequency, "F", -1e4, 1e4,
+             VL_F_PROV, "take F from them for each time the response has them"),
+        LIST("logit-bias", ROLLOUT "logit_bias", rules.bias, "ID=X",
+             "add X to the logit of ID; -inf: never draw it; repeatable"),
+        LIST("bad-word", ROLLOUT "bad_words", rules.bad_words, "TEXT",
+             "never write this word; repeatable"),
         REAL("time-limit", NULL, time_limit, "SECONDS", 0, 1e9, VL_F_PROV,
              "then rows end as they are, as aborted; 0: no limit"),
         FLAG(NULL, ROLLOUT "calculate_log_probs", log_probs, VL_F_PROV, "write rollout_log_probs"),

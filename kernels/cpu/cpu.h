@@ -114,7 +114,7 @@ void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_wei
                         float inv_temp, int64_t M);
 void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
                         const struct vl_weight *w, const double *u, const struct vl_sampling *s,
-                        int64_t M);
+                        const struct vl_edit *edit, const int64_t *edits, int64_t M);
 
 double vl_cpu_sumsq(void *ctx, const float *x, int64_t n);
 void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,

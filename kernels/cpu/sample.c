@@ -1,4 +1,4 @@
-/* sample.c - drawing ids: greedy, inverse CDF, top-k and top-p, banned ids.
+/* sample.c - drawing ids: greedy, inverse CDF, min-p, top-k and top-p, edited logits.
  *
  * Without top-k and top-p no row of logits is kept and nothing is sorted: a first pass leaves one
  * struct vl_part per chunk, the chunk that holds u is found from their sums, and its logits are
@@ -7,7 +7,6 @@
 #include "kernels/cpu/head.h"
 
 #include "libverl/base/fmath.h"
-#include "libverl/base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +19,10 @@ struct draw {
     struct vl_rows x;
     const struct vl_sampling *s;
     float inv_temp;
-    const int32_t *ban; /* ascending, distinct, inside the vocabulary */
-    int64_t nban, nc;
-    struct vl_part *part, *open; /* (M, nc) over all ids; over ids that are not banned */
+    const struct vl_edit *edit; /* of row m: edits[m] .. edits[m + 1]; both NULL: none */
+    const int64_t *edits;
+    int64_t nc;
+    struct vl_part *part, *open; /* (M, nc) of the model's logits; of those sampled from */
     int32_t *bad;                /* (M, nc) chunk has a non-finite logit */
     int64_t M;
     const double *u;
@@ -33,22 +33,15 @@ struct draw {
     int64_t m0, rows;
 };
 
-static int by_id(const void *a, const void *b)
+/* The row's first edit of an id >= id. */
+static int64_t edit_from(const struct draw *d, int64_t row, int32_t id)
 {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* First banned id >= id. */
-static int64_t ban_from(const struct draw *d, int64_t id)
-{
-    int64_t lo = 0, hi = d->nban;
+    int64_t lo = d->edits[row], hi = d->edits[row + 1];
 
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
 
-        if (d->ban[mid] < id)
+        if (d->edit[mid].id < id)
             lo = mid + 1;
         else
             hi = mid;
@@ -56,17 +49,24 @@ static int64_t ban_from(const struct draw *d, int64_t id)
     return lo;
 }
 
-/* z: logits of ids id0 .. id0+n; banned ones become -inf. Returns how many. */
-static int64_t ban_apply(const struct draw *d, float *z, int64_t id0, int64_t n)
+/* z: the row's logits, times inv_temp, of ids id0 .. id0+n. Returns how many were edited. */
+static int64_t edit_apply(const struct draw *d, float *z, int64_t row, int64_t id0, int64_t n)
 {
-    int64_t i = ban_from(d, id0), from = i;
+    int64_t i, from;
 
-    for (; i < d->nban && d->ban[i] < id0 + n; i++)
-        z[d->ban[i] - id0] = -INFINITY;
+    if (!d->edits)
+        return 0;
+    from = i = edit_from(d, row, (int32_t)id0);
+    for (; i < d->edits[row + 1] && d->edit[i].id < id0 + n; i++) {
+        const struct vl_edit *t = d->edit + i;
+        float v = z[t->id - id0] + t->add * d->inv_temp;
+
+        z[t->id - id0] = (v > 0 ? v / t->rep : v * t->rep) - t->sub * d->inv_temp;
+    }
     return i - from;
 }
 
-/* Parts of one chunk of one row; z is spoiled when ids in it are banned. */
+/* Parts of one chunk of one row; z is spoiled when ids in it are edited. */
 static void parts_of(const struct draw *d, float *z, int64_t row, int64_t ch)
 {
     int64_t n = vl_chunk_width(d->w->O, ch), at = row * d->nc + ch;
@@ -74,7 +74,7 @@ static void parts_of(const struct draw *d, float *z, int64_t row, int64_t ch)
     d->c->k.part(d->part + at, z, n);
     d->bad[at] = !d->c->k.finite(z, n);
     d->open[at] = d->part[at];
-    if (ban_apply(d, z, ch * VL_CHUNK, n)) {
+    if (edit_apply(d, z, row, ch * VL_CHUNK, n)) {
         d->c->k.part(d->open + at, z, n);
         if (d->open[at].m == -INFINITY) /* all of it is banned */
             d->open[at].s = d->open[at].e = d->open[at].q = 0;
@@ -112,10 +112,16 @@ static int64_t find_in_chunk(const struct draw *d, const float *z, float *p, int
     return last;
 }
 
-/* Draws without filters. buf: 2 * VL_CHUNK floats. */
-static int32_t draw_plain(const struct draw *d, int64_t row, double u, float *buf, float *z_id,
-                          double *kept_lse)
+struct got {
+    int32_t id;
+    float z, drawn; /* its logit: the model's, and the edited one */
+    double kept_lse;
+};
+
+/* Draws without filters. buf: 3 * VL_CHUNK floats. */
+static struct got draw_plain(const struct draw *d, int64_t row, double u, float *buf)
 {
+    float *z = buf + VL_CHUNK, *p = z + VL_CHUNK;
     const struct vl_part *o = d->open + row * d->nc;
     struct vl_sums s = vl_head_combine(o, d->nc);
     int greedy = d->s->temperature == 0;
@@ -140,16 +146,14 @@ static int32_t draw_plain(const struct draw *d, int64_t row, double u, float *bu
     }
     n = vl_chunk_width(d->w->O, ch);
     vl_head_tile(d->c, buf, VL_CHUNK, d->x, row, 1, d->w, ch, d->inv_temp);
-    memcpy(buf + VL_CHUNK, buf, (size_t)n * sizeof *buf);
-    ban_apply(d, buf + VL_CHUNK, ch * VL_CHUNK, n);
+    memcpy(z, buf, (size_t)n * sizeof *z);
+    edit_apply(d, z, row, ch * VL_CHUNK, n);
     if (greedy)
-        while (buf[VL_CHUNK + j] != o[ch].m)
+        while (z[j] != o[ch].m)
             j++;
     else
-        j = find_in_chunk(d, buf + VL_CHUNK, buf + VL_CHUNK, n, o[ch].m, want / f);
-    *z_id = buf[j];
-    *kept_lse = s.lse;
-    return (int32_t)(ch * VL_CHUNK + j);
+        j = find_in_chunk(d, z, p, n, o[ch].m, want / f);
+    return (struct got){ (int32_t)(ch * VL_CHUNK + j), buf[j], z[j], s.lse };
 }
 
 /* One candidate; order: larger logit first, then lower id. */
@@ -203,9 +207,9 @@ static void select_first(struct cand *a, int64_t count, int64_t n)
     }
 }
 
-/* The kept set at the front of a (ids that are not banned, `count` of them, ascending): first top-k,
- * then of those the smallest prefix in rank order whose mass reaches top_p. p[id] = exp(z - max).
- * Returns its size. */
+/* The kept set at the front of a (`count` ids that passed min-p, ascending): first top-k, then of
+ * those the smallest prefix in rank order whose mass reaches top_p. p[id] = exp(z - max). Returns
+ * its size. */
 static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t count, const float *p)
 {
     int64_t n = s->top_k > 0 && s->top_k < count ? s->top_k : count, tried = n < 64 ? n : 64;
@@ -234,7 +238,7 @@ static int64_t keep_set(const struct vl_sampling *s, struct cand *a, int64_t cou
     }
 }
 
-/* Draws from the kept set of one row of logits z (V), banned ones -inf. p: V floats, a: V. */
+/* Draws from the kept set of one row of edited logits z (V). p: V floats, a: V. */
 static int32_t draw_kept(const struct draw *d, const float *z, float max, double u, float *p,
                          struct cand *a, double *kept_lse)
 {
@@ -242,8 +246,8 @@ static int32_t draw_kept(const struct draw *d, const float *z, float max, double
     double total = 0, sum = 0;
 
     d->c->k.exp_sub(p, z, max, V);
-    for (int64_t j = 0; j < V; j++)
-        if (z[j] != -INFINITY)
+    for (int64_t j = 0; j < V; j++) /* the likeliest id has p = 1 */
+        if (z[j] != -INFINITY && p[j] >= d->s->min_p)
             a[count++] = (struct cand){ z[j], (int32_t)j };
     n = keep_set(d->s, a, count, p);
     qsort(a, (size_t)n, sizeof *a, by_cand_id);
@@ -263,14 +267,14 @@ static int32_t draw_kept(const struct draw *d, const float *z, float max, double
 }
 
 /* Output of one row. */
-static void finish(const struct draw *d, int64_t row, int32_t got, float z, double kept_lse)
+static void finish(const struct draw *d, int64_t row, struct got g)
 {
     struct vl_sums s = vl_head_combine(d->part + row * d->nc, d->nc);
 
-    d->id[row] = got;
-    d->logp[row] = vl_head_logp_of(z, &s);
+    d->id[row] = g.id;
+    d->logp[row] = vl_head_logp_of(g.z, &s);
     if (d->logp_kept)
-        d->logp_kept[row] = (float)((double)z - kept_lse);
+        d->logp_kept[row] = (float)((double)g.drawn - g.kept_lse);
 }
 
 static void row_bad(const struct draw *d, int64_t row)
@@ -295,16 +299,11 @@ static void part_task(void *arg, int64_t t, int thread)
 static void plain_task(void *arg, int64_t m, int thread)
 {
     const struct draw *d = arg;
-    double kept_lse;
-    float z;
-    int32_t got;
 
-    if (row_is_bad(d, m)) {
+    if (row_is_bad(d, m))
         row_bad(d, m);
-        return;
-    }
-    got = draw_plain(d, m, d->u ? d->u[m] : 0, d->buf + (size_t)thread * d->stride, &z, &kept_lse);
-    finish(d, m, got, z, kept_lse);
+    else
+        finish(d, m, draw_plain(d, m, d->u ? d->u[m] : 0, d->buf + (size_t)thread * d->stride));
 }
 
 static void sample_plain(struct draw *d)
@@ -322,8 +321,7 @@ static void filter_row(const struct draw *d, const float *z, int64_t m, float *r
 {
     int64_t V = d->w->O;
     float chunk[VL_CHUNK], max = -INFINITY, *open = room + 2 * V;
-    double kept_lse;
-    int32_t got;
+    struct got g;
 
     for (int64_t ch = 0; ch < d->nc; ch++) {
         memcpy(chunk, z + ch * VL_CHUNK, (size_t)vl_chunk_width(V, ch) * sizeof *chunk);
@@ -336,9 +334,10 @@ static void filter_row(const struct draw *d, const float *z, int64_t m, float *r
     for (int64_t ch = 0; ch < d->nc; ch++)
         max = d->open[m * d->nc + ch].m > max ? d->open[m * d->nc + ch].m : max;
     memcpy(open, z, (size_t)V * sizeof *z);
-    ban_apply(d, open, 0, V);
-    got = draw_kept(d, open, max, d->u[m], open + V, (struct cand *)(void *)room, &kept_lse);
-    finish(d, m, got, z[got], kept_lse);
+    edit_apply(d, open, m, 0, V);
+    g.id = draw_kept(d, open, max, d->u[m], open + V, (struct cand *)(void *)room, &g.kept_lse);
+    g.z = z[g.id], g.drawn = open[g.id];
+    finish(d, m, g);
 }
 
 static void logits_task(void *arg, int64_t ch, int thread)
@@ -371,26 +370,9 @@ static void sample_filtered(struct draw *d)
     }
 }
 
-/* The ban list sorted, distinct, without ids outside the vocabulary; caller frees. */
-static int32_t *ban_sorted(const struct vl_sampling *s, int64_t V, int64_t *n)
-{
-    int32_t *b = vl_alloc(((size_t)s->nban + 1) * sizeof *b);
-    int64_t k = 0;
-
-    for (int32_t i = 0; i < s->nban; i++)
-        if (s->ban[i] >= 0 && s->ban[i] < V)
-            b[k++] = s->ban[i];
-    qsort(b, (size_t)k, sizeof *b, by_id);
-    *n = 0;
-    for (int64_t i = 0; i < k; i++)
-        if (i == 0 || b[i] != b[i - 1])
-            b[(*n)++] = b[i];
-    return b;
-}
-
 void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
                         const struct vl_weight *w, const double *u, const struct vl_sampling *s,
-                        int64_t M)
+                        const struct vl_edit *edit, const int64_t *edits, int64_t M)
 {
     struct vl_cpu *c = ctx;
     int greedy = s->temperature == 0;
@@ -398,6 +380,8 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
                       .w = w,
                       .x = vl_cpu_rows(c, x, M, w->I, w->ct),
                       .s = s,
+                      .edit = edit,
+                      .edits = edits,
                       .inv_temp = greedy ? 1 : (float)(1 / s->temperature),
                       .nc = vl_chunks(w->O),
                       .M = M,
@@ -405,16 +389,13 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
                       .id = id,
                       .logp = logp,
                       .logp_kept = logp_kept };
-    int32_t *ban = ban_sorted(s, w->O, &d.nban);
 
-    d.ban = ban;
     d.part =
         vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(M * d.nc) * (2 * sizeof *d.part + sizeof *d.bad));
     d.open = d.part + M * d.nc;
     d.bad = (int32_t *)(d.open + M * d.nc);
-    if (greedy || ((s->top_k <= 0 || s->top_k >= w->O) && s->top_p >= 1))
+    if (greedy || ((s->top_k <= 0 || s->top_k >= w->O) && s->top_p >= 1 && s->min_p <= 0))
         sample_plain(&d);
     else
         sample_filtered(&d);
-    free(ban);
 }

@@ -539,6 +539,16 @@ const struct vl_key vl_keys[] = {
     { "algorithm.dpo_gamma", "0", NULL, "verl-update", NULL },
     { "algorithm.dpo_rpo_alpha", "0", NULL, "verl-update", NULL },
     { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },
+    /* ours: what an inference engine samples by, which verl leaves to the engine */
+    { "actor_rollout_ref.rollout.min_p", "0", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.min_tokens", "0", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.repetition_penalty", "1", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.presence_penalty", "0", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.frequency_penalty", "0", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.stop", "[]", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.stop_token_ids", "[]", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.bad_words", "[]", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.logit_bias", "[]", NULL, "verl-rollout", NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };
 /* clang-format on */

@@ -47,8 +47,14 @@ struct vl_sampling {
     double temperature; /* 0 = greedy, log-probs then at temperature 1 */
     double top_p;       /* 1 = off */
     int64_t top_k;      /* <= 0 = off */
-    const int32_t *ban; /* host: ids that get probability 0 before filtering, or NULL */
-    int32_t nban;
+    double min_p;       /* ids below min_p times the likeliest one's probability go; 0 = off */
+};
+
+/* What a row does to one logit z (at temperature 1) before anything is drawn: it becomes
+ * f(z + add) - sub, f(z) = z > 0 ? z / rep : z * rep. add = -INFINITY: the id is never drawn. */
+struct vl_edit {
+    int32_t id;
+    float add, rep, sub; /* rep > 0 */
 };
 
 struct vl_backend {
@@ -130,12 +136,13 @@ struct vl_backend {
      * head_logp: logp, entropy, lse, sum_pi2 (M; host; NULL allowed but for logp) of target (host).
      * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
      * (dlogp, dent: host; dent may be NULL). head_logits: z (M,V) to host memory.
-     * head_sample: for each row draws id by inverse CDF in id order at uniform u[i]; logp[i] is
-     * the full-vocabulary log-prob with the bits head_logp gives (temperature 0: argmax, lowest id
-     * on ties); logp_kept[i] (may be NULL) is over the kept set: ids not banned, of those
-     * the top_k, of those the smallest set that reaches top_p, ties to the lower id. inv_temp is
-     * (float)(1/temperature). A row with a non-finite logit, or with all ids banned, sets id -1 and
-     * NaN. u may be NULL when greedy. */
+     * head_sample: for each row draws id by inverse CDF in id order at uniform u[i] (temperature 0:
+     * argmax, lowest id on ties) from the logits with the row's edits made, edit[edits[i] ..
+     * edits[i+1]) (host, ids ascending and distinct; both may be NULL). logp[i] is of the logits
+     * without edits, over the full vocabulary, with the bits head_logp gives; logp_kept[i] (may be
+     * NULL) is over the kept set: ids that pass min_p, of those the top_k, of those the smallest set
+     * that reaches top_p, ties to the lower id. inv_temp is (float)(1/temperature). A row with a
+     * non-finite logit, or with all ids banned, sets id -1 and NaN. u may be NULL when greedy. */
     void (*head_logp)(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
                       float inv_temp, int64_t M);
@@ -146,7 +153,7 @@ struct vl_backend {
                         float inv_temp, int64_t M);
     void (*head_sample)(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
                         const struct vl_weight *w, const double *u, const struct vl_sampling *s,
-                        int64_t M);
+                        const struct vl_edit *edit, const int64_t *edits, int64_t M);
 
     /* optimizer. sumsq: sum of squares in double, fixed blocks and order; NaN/inf pass through. */
     double (*sumsq)(void *ctx, const float *x, int64_t n);

@@ -31,6 +31,7 @@ struct slot {
     int32_t *page;
     int32_t npage, shared; /* pages; the first `shared` belong to the group */
     int64_t limit;         /* response tokens at most */
+    struct vl_seen seen;   /* for o->rules */
 };
 
 struct run {
@@ -59,6 +60,9 @@ struct run {
     int32_t *id;
     float *logp;
     double *u;
+    int steered;           /* o->rules say something: */
+    struct vl_edits edits; /* of this step's draws */
+    int64_t *edits_at;     /* (seqs + 1) where each row's begin */
     int64_t rows_done, tokens;
 };
 
@@ -177,6 +181,8 @@ static int open_run(struct run *r, struct vl_err *e)
     r->id = vl_alloc((size_t)r->seqs * sizeof *r->id);
     r->logp = vl_alloc((size_t)r->seqs * sizeof *r->logp);
     r->u = vl_alloc((size_t)r->seqs * sizeof *r->u);
+    r->steered = vl_rules_any(&r->o->rules);
+    r->edits_at = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->edits_at);
     if (open_cache(r, e) || dev_alloc(r, &r->hidden, (size_t)((r->seqs + 1) * c->C), e) ||
         dev_alloc(r, &r->xs, (size_t)(r->seqs * c->C), e))
         return e->code;
@@ -199,10 +205,13 @@ static void close_run(struct run *r)
         be->free(be->ctx, r->xs);
     for (int64_t i = 0; r->group && i <= r->seqs; i++)
         free(r->group[i].page);
-    for (int64_t i = 0; r->slot && i < r->seqs; i++)
+    for (int64_t i = 0; r->slot && i < r->seqs; i++) {
         free(r->slot[i].page);
-    void *host[] = { r->kv.k, r->kv.v,   r->free_page, r->group, r->slot, r->ids, r->pos,  r->seq,
-                     r->out,  r->decode, r->prefill,   r->draw,  r->from, r->id,  r->logp, r->u };
+        vl_seen_free(&r->slot[i].seen);
+    }
+    void *host[] = { r->kv.k, r->kv.v, r->free_page, r->group,  r->slot,    r->ids,
+                     r->pos,  r->seq,  r->out,       r->decode, r->prefill, r->draw,
+                     r->from, r->id,   r->logp,      r->u,      r->edits.a, r->edits_at };
 
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         free(host[i]);
@@ -249,7 +258,11 @@ static void admit_sample(struct run *r, struct slot *s, struct group *gr)
     int64_t len = r->p[gr->prompt].len, own = own_pages(r->o, len);
     struct vl_gen *gen = &r->gen[r->next];
 
-    *s = (struct slot){ .gen = r->next, .group = gr, .limit = response_limit(r->o, len) };
+    *s = (struct slot){
+        .gen = r->next, .group = gr, .limit = response_limit(r->o, len), .seen = s->seen
+    };
+    if (r->steered)
+        vl_seen_start(&s->seen, &r->o->rules, r->p[gr->prompt].ids, len);
     s->shared = (int32_t)(len / VL_PAGE);
     s->npage = s->shared + (int32_t)own;
     s->page = vl_alloc((size_t)s->npage * sizeof *s->page);
@@ -400,7 +413,7 @@ static int finish(struct run *r, struct slot *s, enum vl_finish why, struct vl_e
     r->gen[s->gen].finish = why;
     give_pages(r, s->page + s->shared, s->npage - s->shared);
     free(s->page);
-    *s = (struct slot){ .gen = -1 };
+    *s = (struct slot){ .gen = -1, .seen = s->seen };
     r->rows_done++;
     if (++gr->finished < r->o->n)
         return 0;
@@ -420,20 +433,38 @@ static int is_stop(const struct vl_gen_opts *o, int32_t id)
 static int accept(struct run *r, struct slot *s, int32_t id, float logp, struct vl_err *e)
 {
     struct vl_gen *gen = &r->gen[s->gen];
+    int ends;
 
     if (id < 0)
         return vl_fail(e, VL_E_DATA,
                        "row %" PRId64 ", sample %" PRId64 ": a logit at response position %d is "
-                       "not finite: the weights hold NaN or overflow",
-                       r->p[s->group->prompt].row, s->gen % r->o->n, gen->len);
+                       "not finite: the weights hold NaN or overflow%s",
+                       r->p[s->group->prompt].row, s->gen % r->o->n, gen->len,
+                       r->steered ? ", or every id is banned" : "");
     gen->ids[gen->len] = id;
     gen->logp[gen->len++] = logp;
     r->tokens++;
-    if (is_stop(r->o, id))
+    if (r->steered)
+        vl_seen_add(&s->seen, &r->o->rules, id);
+    ends = r->o->stop_text && r->o->stop_text(r->o->arg, s->gen, id) &&
+           gen->len >= r->o->rules.min_new;
+    if (ends || is_stop(r->o, id))
         return finish(r, s, VL_FINISH_STOP, e);
     if (gen->len == s->limit)
         return finish(r, s, VL_FINISH_LENGTH, e);
     return 0;
+}
+
+static void steer(struct run *r, int64_t n)
+{
+    r->edits.n = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const struct slot *s = r->draw[i];
+        const struct vl_gen *gen = &r->gen[s->gen];
+
+        vl_steer(&r->edits, &r->o->rules, &s->seen, gen->ids, gen->len, r->o->stop, r->o->nstop);
+        r->edits_at[i + 1] = r->edits.n;
+    }
 }
 
 static int draw(struct run *r, int64_t n, struct vl_err *e)
@@ -446,7 +477,10 @@ static int draw(struct run *r, int64_t n, struct vl_err *e)
         r->u[i] = vl_uniform(r->p[s->group->prompt].key, (uint32_t)r->gen[s->gen].len,
                              (uint32_t)(s->gen % r->o->n), r->o->step, VL_RNG_SAMPLE);
     }
-    be->head_sample(be->ctx, r->id, r->logp, NULL, r->xs, r->g->w_head, r->u, &r->o->sampling, n);
+    if (r->steered)
+        steer(r, n);
+    be->head_sample(be->ctx, r->id, r->logp, NULL, r->xs, r->g->w_head, r->u, &r->o->sampling,
+                    r->steered ? r->edits.a : NULL, r->steered ? r->edits_at : NULL, n);
     for (int64_t i = 0; i < n; i++)
         if (accept(r, r->draw[i], r->id[i], r->logp[i], e))
             return e->code;

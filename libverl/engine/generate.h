@@ -7,6 +7,7 @@
 
 #include "libverl/base/philox.h"
 #include "libverl/engine/engine.h"
+#include "libverl/engine/steer.h"
 
 enum vl_finish { VL_FINISH_STOP, VL_FINISH_LENGTH, VL_FINISH_ABORT };
 
@@ -30,8 +31,12 @@ struct vl_gen_opts {
     int64_t max_new; /* response length limit, >= 1 */
     int64_t max_len; /* prompt + response limit, or 0 */
     struct vl_sampling sampling;
-    const int32_t *stop; /* (nstop) ids that end a response; none: only length ends one */
+    struct vl_rules rules; /* what changes the draws of a row; borrowed */
+    const int32_t *stop;   /* (nstop) ids that end a response; none: only length ends one */
     int64_t nstop;
+    /* Told each token of gen[sample] in turn; nonzero: the response ends with it, or, before
+     * rules.min_new tokens, does not. Or NULL. */
+    int (*stop_text)(void *arg, int64_t sample, int32_t id);
     uint32_t step;      /* meta_info.global_steps */
     int64_t max_seqs;   /* rows running at once */
     int64_t max_tokens; /* tokens in one forward pass; longer prompts go in pieces */

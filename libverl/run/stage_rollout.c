@@ -15,8 +15,8 @@
 #include "libverl/base/meminfo.h"
 #include "libverl/batch/ops.h"
 #include "libverl/run/rollout_batch.h"
+#include "libverl/run/rollout_text.h"
 #include "libverl/run/weights.h"
-#include "libverl/text/tok.h"
 
 static const char *const adds[] = {
     "prompts",       "responses",         "input_ids",     "attention_mask", "position_ids",
@@ -32,8 +32,11 @@ struct rollout {
     struct vl_rows rows;
     struct vl_gen_prompt *p; /* (in.rows) */
     struct vl_rollout_set set;
+    struct vl_tok *tok; /* the model's, where something needs it */
     int32_t *stop;
     int64_t nstop, steps, seed;
+    struct vl_rules rules;
+    struct vl_stop_text *stop_text;
     int32_t bos; /* stands in for an empty prompt */
     int64_t empty;
     struct vl_dp_stream stream; /* --stream: documents in the order of the prompts */
@@ -85,7 +88,6 @@ static int listed_stops(struct rollout *r, struct vl_err *e)
 static int find_stops(struct rollout *r, struct vl_err *e)
 {
     const struct vl_model *m = r->f.model;
-    struct vl_tok *tok = NULL;
 
     if (r->o->stop_ids.n)
         return listed_stops(r, e);
@@ -96,20 +98,38 @@ static int find_stops(struct rollout *r, struct vl_err *e)
     if (vl_fs_exists(m->dir, "tokenizer.json")) {
         struct vl_err why = { 0 };
 
-        if (!vl_tok_open(&tok, m->dir, &why)) {
-            if (vl_tok_eos(tok) >= 0)
-                add_named_stop(r, vl_tok_eos(tok));
-            vl_tok_free(tok);
+        if (!vl_tok_open(&r->tok, m->dir, &why)) {
+            if (vl_tok_eos(r->tok) >= 0)
+                add_named_stop(r, vl_tok_eos(r->tok));
         } else if (!r->nstop) {
             return vl_fail(e, why.code, "%s", why.msg);
         } else { /* ids are enough to sample */
             vl_warn(&r->x->log, "%s; only the config's stop ids are used", why.msg);
         }
     }
-    if (!r->nstop)
+    if (!r->nstop && !r->o->stop.n)
         vl_warn(&r->x->log, "%s names no end id: only the length limit ends a response (--stop-id)",
                 m->dir);
     return 0;
+}
+
+/* Penalties, biases, banned words: all but the stop strings, which need the number of rows. */
+static int find_rules(struct rollout *r, struct vl_err *e)
+{
+    const struct vl_rollout_rules *o = &r->o->rules;
+
+    r->rules = (struct vl_rules){ .repetition = o->repetition,
+                                  .presence = o->presence,
+                                  .frequency = o->frequency,
+                                  .min_new = o->min_tokens };
+    if (!r->tok && (o->bad_words.n || r->o->stop.n) && vl_tok_open(&r->tok, r->f.model->dir, e))
+        return e->code;
+    for (size_t i = 0; i < r->o->stop.n; i++)
+        if (!*r->o->stop.s[i])
+            return vl_fail(e, VL_E_USAGE, "--stop '': expected a text that ends a response");
+    if (o->bad_words.n && vl_banned_words(&r->rules, r->tok, &o->bad_words, e))
+        return e->code;
+    return o->bias.n ? vl_logit_biases(&r->rules, &o->bias, r->f.model->cfg.V, e) : 0;
 }
 
 static void find_pad(struct rollout *r)
@@ -276,6 +296,13 @@ static int finished(void *arg, int64_t prompt, struct vl_err *e)
 
 /* ---- sampling ---- */
 
+static int stop_text(void *arg, int64_t sample, int32_t id)
+{
+    struct rollout *r = arg;
+
+    return vl_stop_text_push(r->stop_text, sample, id);
+}
+
 static void progress(void *arg, int64_t rows, int64_t tokens)
 {
     struct rollout *r = arg;
@@ -296,9 +323,12 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
                                  .max_len = max_len,
                                  .sampling = { .temperature = r->how.temperature,
                                                .top_p = r->how.top_p,
-                                               .top_k = r->how.top_k },
+                                               .top_k = r->how.top_k,
+                                               .min_p = o->rules.min_p },
+                                 .rules = r->rules,
                                  .stop = r->stop,
                                  .nstop = r->nstop,
+                                 .stop_text = r->stop_text ? stop_text : NULL,
                                  .step = (uint32_t)r->steps,
                                  .max_seqs = o->max_seqs,
                                  .max_tokens = o->max_tokens,
@@ -401,6 +431,8 @@ static int sample(struct rollout *r, struct vl_err *e)
     r->set.have_logp = r->o->log_probs;
     if (check_context(r, &max_len, e))
         goto done;
+    if (r->o->stop.n)
+        r->stop_text = vl_stop_text_new(r->tok, &r->o->stop, n * r->how.n);
     o = gen_opts(r, max_len);
     o.kv_bytes = n ? cache_bytes(r, &o, lo, n) : 0;
     tokens = o.max_tokens < 256 + r->rows.start[r->in.rows] ? o.max_tokens
@@ -485,6 +517,15 @@ static int write_out(struct rollout *r, struct vl_err *e)
     return 0;
 }
 
+/* Whether ids are drawn from another distribution than the one the log-probs speak of. */
+static int reshaped(const struct rollout *r)
+{
+    const struct vl_rollout_rules *o = &r->o->rules;
+
+    return r->how.top_k > 0 || r->how.top_p < 1 || o->min_p > 0 || o->repetition != 1 ||
+           o->presence != 0 || o->frequency != 0 || o->bias.n || o->bad_words.n;
+}
+
 static int check_options(struct rollout *r, struct vl_err *e)
 {
     const struct vl_rollout_opts *o = r->o;
@@ -493,6 +534,11 @@ static int check_options(struct rollout *r, struct vl_err *e)
     r->set.R = o->response_length;
     if (o->ignore_eos && o->stop_ids.n)
         return vl_fail(e, VL_E_USAGE, "rollout.ignore_eos and --stop-id contradict each other");
+    if (o->rules.min_tokens > o->response_length)
+        return vl_fail(e, VL_E_USAGE,
+                       "rollout.min_tokens=%" PRId64
+                       " is more than rollout.response_length=%" PRId64,
+                       o->rules.min_tokens, o->response_length);
     if (r->x->common->delta && r->how.n > 1)
         return vl_fail(e, VL_E_USAGE,
                        "--delta with n=%" PRId64 ": the number of rows changes, write the whole "
@@ -503,10 +549,10 @@ static int check_options(struct rollout *r, struct vl_err *e)
                        o->from_json          ? "--from-json"
                        : r->x->common->delta ? "--delta"
                                              : "a launcher");
-    if (!o->validate && !o->from_json && (r->how.top_k > 0 || r->how.top_p < 1))
+    if (!o->validate && !o->from_json && reshaped(r))
         vl_info(&r->x->log,
-                "top-k or top-p: log-probs are over the full vocabulary, not over the ids "
-                "sampled from; ratios will not know of the cut");
+                "log-probs are the model's own over the full vocabulary, not those of the draws "
+                "that filters, penalties or biases reshape; ratios will not know of them");
     return 0;
 }
 
@@ -533,7 +579,8 @@ static int run(struct rollout *r, struct vl_err *e)
         return e->code;
     r->seed = vl_stage_seed(r->x, &r->in);
     vl_meta_del(&r->in, "compute"); /* of an earlier stage: this one begins anew */
-    if (open_model(r, e) || find_stops(r, e) || read_prompts(r, e))
+    if (open_model(r, e) || find_stops(r, e) || (!o->from_json && find_rules(r, e)) ||
+        read_prompts(r, e))
         return e->code;
     find_pad(r);
     r->done = vl_alloc((size_t)r->in.rows);
@@ -554,6 +601,10 @@ int vl_stage_rollout(struct vl_ctx *x, const void *opts, struct vl_err *e)
     free(r.mine);
     free(r.done);
     free(r.stop);
+    vl_stop_text_free(r.stop_text);
+    vl_banned_words_free(&r.rules);
+    free((void *)r.rules.bias);
+    vl_tok_free(r.tok);
     vl_rows_free(&r.rows);
     vl_infer_close(&r.f);
     vl_batch_free(&r.in);

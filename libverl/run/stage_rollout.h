@@ -9,6 +9,13 @@ struct vl_rollout_how {
     double temperature, top_p;
 };
 
+/* What changes the draws of a row beyond that; see libverl/engine/steer.h. */
+struct vl_rollout_rules {
+    double min_p, repetition, presence, frequency;
+    int64_t min_tokens;
+    struct vl_strs bias, bad_words; /* "ID=X"; texts */
+};
+
 struct vl_rollout_opts {
     const char *policy_path; /* actor_rollout_ref.model.path */
     const char *compute;     /* --compute: "auto" | "fp32" | "bf16" */
@@ -17,7 +24,8 @@ struct vl_rollout_opts {
     int validate; /* use val */
     int64_t response_length;
     int ignore_eos, log_probs;
-    struct vl_strs stop_ids;
+    struct vl_strs stop_ids, stop; /* ids; texts */
+    struct vl_rollout_rules rules;
     int64_t max_seqs, max_tokens, max_model_len; /* max_model_len: VL_NULL_I64 = the model's */
     double memory;                               /* share of free memory for the KV cache */
     int64_t global_steps;                        /* VL_NULL_I64 = from the batch */

@@ -213,7 +213,7 @@ static void do_sample(void *p)
 {
     struct head *h = p;
 
-    be->head_sample(be->ctx, h->y, h->r, NULL, h->x, h->w, h->u, &h->s, h->M);
+    be->head_sample(be->ctx, h->y, h->r, NULL, h->x, h->w, h->u, &h->s, NULL, NULL, h->M);
 }
 
 static void bench_head(void)

@@ -384,7 +384,7 @@ static void generate(const struct vl_model *m, const struct gen_case *t, struct 
     struct vl_gen_prompt p[PROMPTS];
     struct vl_gen_opts o = { .n = SAMPLES,
                              .max_new = t->max_new,
-                             .sampling = { t->temperature, t->top_p, t->top_k, NULL, 0 },
+                             .sampling = { t->temperature, t->top_p, t->top_k, 0 },
                              .stop = stop,
                              .nstop = nstop,
                              .step = 4,
@@ -548,7 +548,7 @@ static void generation_refuses(void **state)
     struct vl_engine_opts eo = { .compute = VL_COMPUTE_F32 };
     struct vl_gen_opts o = { .n = 1,
                              .max_new = 4,
-                             .sampling = { 1, 1, 0, NULL, 0 },
+                             .sampling = { 1, 1, 0, 0 },
                              .max_seqs = 8,
                              .max_tokens = 64,
                              .kv_bytes = SIZE_MAX };

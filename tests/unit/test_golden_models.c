@@ -113,7 +113,7 @@ static void check_greedy(struct model *x, const struct vl_json *j, int64_t c, co
     struct vl_gen_prompt p = { ids, n, vl_philox_key("u", 1, 0), 0 };
     struct vl_gen_opts o = { .n = 1,
                              .max_new = m,
-                             .sampling = { 0, 1, 0, NULL, 0 },
+                             .sampling = { 0, 1, 0, 0 },
                              .max_seqs = 1,
                              .max_tokens = 64,
                              .kv_bytes = SIZE_MAX };

@@ -36,12 +36,28 @@ static void fix_free(struct fix *f)
     free(f->x), free(f->W), free(f->logp), free(f->kept), free(f->z), free(f->id), free(f->u);
 }
 
-static void sample(struct vl_backend *be, struct fix *f, const struct vl_sampling *s)
+/* How to draw: every row has the same edits. */
+struct how {
+    struct vl_sampling s;
+    const struct vl_edit *edit;
+    int64_t n;
+};
+
+static void sample(struct vl_backend *be, struct fix *f, const struct how *h)
 {
     struct vl_weight *w = kweight(be, f->W, f->V, C, VL_COMPUTE_F32);
-    float inv = s->temperature == 0 ? 1 : (float)(1 / s->temperature);
+    float inv = h->s.temperature == 0 ? 1 : (float)(1 / h->s.temperature);
+    struct vl_edit *all = vl_alloc((size_t)(f->M * h->n + 1) * sizeof *all);
+    int64_t *at = vl_alloc((size_t)(f->M + 1) * sizeof *at);
 
-    be->head_sample(be->ctx, f->id, f->logp, f->kept, f->x, w, f->u, s, f->M);
+    for (int64_t m = 0; m < f->M; m++) {
+        at[m + 1] = at[m] + h->n;
+        for (int64_t i = 0; i < h->n; i++)
+            all[at[m] + i] = h->edit[i];
+    }
+    be->head_sample(be->ctx, f->id, f->logp, f->kept, f->x, w, f->u, &h->s, h->n ? all : NULL,
+                    h->n ? at : NULL, f->M);
+    free(all), free(at);
     be->head_logits(be->ctx, f->z, f->x, w, inv, f->M);
     for (int64_t m = 0; m < f->M; m++) { /* the log-prob has head_logp's bits */
         float lp;
@@ -55,12 +71,17 @@ static void sample(struct vl_backend *be, struct fix *f, const struct vl_samplin
     be->weight_free(be->ctx, w);
 }
 
-static int banned(const struct vl_sampling *s, int64_t j)
+/* The logit that id j is drawn by, as backend.h says. */
+static float edited(const struct how *h, const float *z, int64_t j)
 {
-    for (int i = 0; i < s->nban; i++)
-        if (s->ban[i] == j)
-            return 1;
-    return 0;
+    float inv = h->s.temperature == 0 ? 1 : (float)(1 / h->s.temperature), v = z[j];
+
+    for (int64_t i = 0; i < h->n; i++)
+        if (h->edit[i].id == j) {
+            v += h->edit[i].add * inv;
+            v = (v > 0 ? v / h->edit[i].rep : v * h->edit[i].rep) - h->edit[i].sub * inv;
+        }
+    return v;
 }
 
 struct rank {
@@ -75,7 +96,7 @@ static int by_rank(const void *a, const void *b)
     return x->z != y->z ? (x->z < y->z ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* keep[j] = 1 for the kept set, by sorting everything. */
+/* keep[j] = 1 for the kept set, by sorting everything; z: edited logits. */
 static void naive_keep(const float *z, int64_t V, const struct vl_sampling *s, char *keep)
 {
     struct rank *r = vl_alloc((size_t)V * sizeof *r);
@@ -83,9 +104,11 @@ static void naive_keep(const float *z, int64_t V, const struct vl_sampling *s, c
     double total = 0, sum = 0;
 
     for (int64_t j = 0; j < V; j++)
-        if (!banned(s, j))
+        if (z[j] != -INFINITY)
             r[n++] = (struct rank){ z[j], j };
     qsort(r, (size_t)n, sizeof *r, by_rank);
+    while (n > 1 && exp(r[n - 1].z - r[0].z) < s->min_p)
+        n--;
     k = s->top_k > 0 && s->top_k < n ? s->top_k : n;
     for (int64_t i = 0; i < k; i++)
         total += exp(r[i].z - r[0].z);
@@ -99,42 +122,50 @@ static void naive_keep(const float *z, int64_t V, const struct vl_sampling *s, c
     free(r);
 }
 
-static void check_draws(struct vl_backend *be, struct fix *f, const struct vl_sampling *s)
+static void check_draws(struct vl_backend *be, struct fix *f, const struct how *h)
 {
     char *keep = vl_alloc((size_t)f->V);
+    float *z = vl_alloc((size_t)f->V * sizeof *z);
     double *p = vl_alloc((size_t)f->V * sizeof *p), total = 0, max = -INFINITY;
 
-    sample(be, f, s);
-    naive_keep(f->z, f->V, s, keep);
+    sample(be, f, h);
+    for (int64_t j = 0; j < f->V; j++)
+        z[j] = edited(h, f->z, j);
+    naive_keep(z, f->V, &h->s, keep);
     for (int64_t j = 0; j < f->V; j++)
         if (keep[j])
-            max = f->z[j] > max ? f->z[j] : max;
+            max = z[j] > max ? z[j] : max;
     for (int64_t j = 0; j < f->V; j++)
-        total += p[j] = keep[j] ? exp(f->z[j] - max) : 0;
+        total += p[j] = keep[j] ? exp(z[j] - max) : 0;
     for (int64_t m = 0; m < f->M; m++) {
         assert_in_range(f->id[m], 0, f->V - 1);
         assert_true(keep[f->id[m]]);
-        assert_true(fabs(f->kept[m] - (f->z[f->id[m]] - max - log(total))) < 1e-5);
+        assert_true(fabs(f->kept[m] - (z[f->id[m]] - max - log(total))) < 1e-5);
         p[f->id[m]] -= total / (double)f->M; /* what is left must be small */
     }
     for (int64_t j = 0; j < f->V; j++)
         assert_true(fabs(p[j]) <= 1.001 * total / (double)f->M);
-    free(keep), free(p);
+    free(keep), free(p), free(z);
+}
+
+static struct vl_edit ban(int64_t id)
+{
+    return (struct vl_edit){ .id = (int32_t)id, .add = -INFINITY, .rep = 1 };
 }
 
 static void test_frequencies(void **state)
 {
-    static const int32_t ban[] = { 3, 700, 3, -1, 99999 };
+    const struct vl_edit some[] = { ban(3), { 90, 9, 1, 0 }, { 91, 9, 1.3F, 0.5F }, ban(700) };
     struct fix f = fix_new(500, 1300, 2);
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
-        struct vl_sampling s = { .temperature = 1, .top_p = 1 };
+        struct how h = { .s = { .temperature = 1, .top_p = 1 } };
 
-        check_draws(kset.be[k], &f, &s);
-        s.temperature = 0.25;
-        s.ban = ban, s.nban = 5;
-        check_draws(kset.be[k], &f, &s);
+        check_draws(kset.be[k], &f, &h);
+        h.s.temperature = 0.25;
+        h.edit = some, h.n = 4;
+        check_draws(kset.be[k], &f, &h);
     }
     fix_free(&f);
 }
@@ -142,23 +173,27 @@ static void test_frequencies(void **state)
 static void test_filters(void **state)
 {
     static const struct vl_sampling all[] = {
-        { 1, 1, 1, NULL, 0 },      { 1, 1, 7, NULL, 0 },     { 1, 1, 100000, NULL, 0 },
-        { 1, 0.5, 0, NULL, 0 },    { 1, 1e-9, -1, NULL, 0 }, { 1, 0.999, 0, NULL, 0 },
-        { 0.5, 0.8, 20, NULL, 0 }, { 2, 0.0, 5, NULL, 0 },
+        { 1, 1, 1, 0 },     { 1, 1, 7, 0 },     { 1, 1, 100000, 0 },  { 1, 0.5, 0, 0 },
+        { 1, 1e-9, -1, 0 }, { 1, 0.999, 0, 0 }, { 0.5, 0.8, 20, 0 },  { 2, 0.0, 5, 0 },
+        { 1, 1, 0, 0.1 },   { 1, 1, 0, 1 },     { 0.7, 0.9, 9, 0.2 },
     };
-    static const int32_t ban[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
+    struct vl_edit some[12];
     struct fix f = fix_new(120, 600, 3);
 
     (void)state;
+    for (int i = 0; i < 12; i++)
+        some[i] = i % 2 ? ban(i) : (struct vl_edit){ 40 * i, 0.25F * (float)i, 1.1F, 0.2F };
+    for (int i = 1; i < 12; i++) /* ascending */
+        some[i].id = some[i].id > some[i - 1].id ? some[i].id : some[i - 1].id + 1;
     for (int k = 0; k < kset.n; k++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-            struct vl_sampling s = all[i];
+            struct how h = { .s = all[i] };
 
             if (k == 0 && i % 3)
                 continue;
-            check_draws(kset.be[k], &f, &s);
-            s.ban = ban, s.nban = 12;
-            check_draws(kset.be[k], &f, &s);
+            check_draws(kset.be[k], &f, &h);
+            h.edit = some, h.n = 12;
+            check_draws(kset.be[k], &f, &h);
         }
     fix_free(&f);
 }
@@ -167,20 +202,20 @@ static void test_filters(void **state)
 static void test_ties(void **state)
 {
     struct fix f = fix_new(40, 520, 0);
-    struct vl_sampling s = { .temperature = 1, .top_p = 1, .top_k = 3 };
+    struct how h = { .s = { .temperature = 1, .top_p = 1, .top_k = 3 } };
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
-        sample(kset.be[k], &f, &s);
+        sample(kset.be[k], &f, &h);
         for (int m = 0; m < 40; m++)
             assert_int_equal(f.id[m], (6 * m + 3) / 80); /* floor(3 u) */
     }
-    s.top_k = 0, s.top_p = 4.0 / 520;
-    sample(kbest(), &f, &s);
+    h.s.top_k = 0, h.s.top_p = 4.0 / 520;
+    sample(kbest(), &f, &h);
     for (int m = 0; m < 40; m++)
         assert_int_equal(f.id[m], m / 10);
-    s.temperature = 0;
-    sample(kbest(), &f, &s);
+    h.s.temperature = 0;
+    sample(kbest(), &f, &h);
     assert_int_equal(f.id[7], 0);
     fix_free(&f);
 }
@@ -188,22 +223,25 @@ static void test_ties(void **state)
 static void test_greedy(void **state)
 {
     struct fix f = fix_new(5, 1100, 2);
-    int32_t best[2] = { 0, 0 };
-    struct vl_sampling s = { .temperature = 0, .top_p = 0.5, .top_k = 3, .ban = best };
+    int64_t best[2] = { 0, 0 };
+    struct how h = { .s = { .temperature = 0, .top_p = 0.5, .top_k = 3 } };
+    struct vl_edit one;
 
     (void)state;
     for (int64_t j = 1; j < f.V; j++)
-        best[0] = f.W[j * C] > f.W[best[0] * C] ? (int32_t)j : best[0];
+        best[0] = f.W[j * C] > f.W[best[0] * C] ? j : best[0];
     for (int64_t j = 0; j < f.V; j++)
         if (j != best[0] && (best[1] == best[0] || f.W[j * C] > f.W[best[1] * C]))
-            best[1] = (int32_t)j;
+            best[1] = j;
+    one = ban(best[0]);
+    h.edit = &one;
     for (int k = 0; k < kset.n; k++) {
-        s.nban = 0;
-        sample(kset.be[k], &f, &s);
+        h.n = 0;
+        sample(kset.be[k], &f, &h);
         assert_int_equal(f.id[4], best[0]);
         assert_true(isfinite(f.logp[4]) && f.logp[4] < 0);
-        s.nban = 1;
-        sample(kset.be[k], &f, &s);
+        h.n = 1;
+        sample(kset.be[k], &f, &h);
         assert_int_equal(f.id[4], best[1]);
     }
     fix_free(&f);
@@ -214,32 +252,33 @@ static void test_no_id(void **state)
 {
     static const float evil[] = { NAN, INFINITY, -INFINITY };
     struct fix f = fix_new(3, 600, 1);
-    struct vl_sampling s[3] = { { 1, 1, 0, NULL, 0 },
-                                { 0, 1, 0, NULL, 0 },
-                                { 1, 0.9, 5, NULL, 0 } };
-    int32_t *ban = vl_alloc(600 * sizeof *ban);
+    struct how h[3] = { { .s = { 1, 1, 0, 0 } },
+                        { .s = { 0, 1, 0, 0 } },
+                        { .s = { 1, 0.9, 5, 0 } } };
+    struct vl_edit *all = vl_alloc(600 * sizeof *all);
 
     (void)state;
     for (int i = 0; i < 600; i++)
-        ban[i] = i;
+        all[i] = ban(i);
     for (int k = 0; k < kset.isas; k += 2)
         for (int i = 0; i < 3; i++) {
+            h[i].edit = all;
             for (int v = 0; v < 3; v++) {
                 f.x[C] = evil[v]; /* row 1 */
-                sample(kset.be[k], &f, &s[i]);
+                sample(kset.be[k], &f, &h[i]);
                 assert_true(f.id[0] >= 0 && f.id[1] == -1 && f.id[2] >= 0);
                 assert_true(isfinite(f.logp[0]));
             }
             f.x[C] = 1;
-            s[i].ban = ban, s[i].nban = 600;
-            sample(kset.be[k], &f, &s[i]);
+            h[i].n = 600;
+            sample(kset.be[k], &f, &h[i]);
             assert_int_equal(f.id[2], -1);
-            s[i].nban = 599;
-            sample(kset.be[k], &f, &s[i]);
+            h[i].n = 599;
+            sample(kset.be[k], &f, &h[i]);
             assert_int_equal(f.id[2], 599);
-            s[i].nban = 0;
+            h[i].n = 0;
         }
-    free(ban);
+    free(all);
     fix_free(&f);
 }
 
@@ -247,9 +286,11 @@ static void test_no_id(void **state)
 static void run_sample(struct vl_backend *be, struct vl_buf *out)
 {
     enum { M = 21, V = 1500 };
-    struct vl_sampling s[] = { { 0.8, 1, 0, NULL, 0 },
-                               { 0.8, 0.9, 0, NULL, 0 },
-                               { 1.3, 0.95, 40, NULL, 0 } };
+    struct vl_sampling s[] = {
+        { 0.8, 1, 0, 0 }, { 0.8, 0.9, 0, 0 }, { 1.3, 0.95, 40, 0 }, { 1, 1, 0, 0.05 }
+    };
+    struct vl_edit edit[2 * M];
+    int64_t edits[M + 1];
     float *x = krand(M * C, 2, 1), *W = krand(V * C, 2, 2), logp[M], kept[M], l1, k1;
     struct vl_weight *w = kweight(be, W, V, C, VL_COMPUTE_F32);
     int32_t id[M], i1;
@@ -257,13 +298,19 @@ static void run_sample(struct vl_backend *be, struct vl_buf *out)
 
     for (int m = 0; m < M; m++)
         u[m] = (m * 37 % M + 0.3) / M;
-    for (int i = 0; i < 3; i++) {
-        be->head_sample(be->ctx, id, logp, kept, x, w, u, &s[i], M);
+    for (int m = 0; m <= M; m++) /* each row its own */
+        edits[m] = 2 * m;
+    for (int m = 0; m < M; m++) {
+        edit[2 * m] = (struct vl_edit){ m, 2, 1, 0 };
+        edit[2 * m + 1] = m % 2 ? ban(60 * m + 40) : (struct vl_edit){ 60 * m + 40, 0, 1.5F, 0.3F };
+    }
+    for (int i = 0; i < 4; i++) {
+        be->head_sample(be->ctx, id, logp, kept, x, w, u, &s[i], edit, edits, M);
         kput(out, id, M);
         kput(out, logp, M);
         kput(out, kept, M);
         for (int m = 0; m < M; m += 4) {
-            be->head_sample(be->ctx, &i1, &l1, &k1, x + m * C, w, u + m, &s[i], 1);
+            be->head_sample(be->ctx, &i1, &l1, &k1, x + m * C, w, u + m, &s[i], edit, edits + m, 1);
             assert_int_equal(i1, id[m]);
             assert_memory_equal(&l1, logp + m, 4);
             assert_memory_equal(&k1, kept + m, 4);
