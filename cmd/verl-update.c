@@ -11,7 +11,7 @@ static struct vl_update_opts o;
 #define ACTOR   "actor_rollout_ref.actor."
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define AGG     "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
-#define LOSSES  "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce"
+#define LOSSES  "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce|sppo"
 
 #define ROW(T, NAME, KEY, FALL, DST, ARG, LO, HI, FLAGS, HELP)                                     \
     {                                                                                              \
@@ -141,6 +141,7 @@ static const struct vl_opt actor_rows[] = {
     REAL(ACTOR "policy_loss.clip_cov_ub", pg.clip_cov_ub, -1e9, 1e9, "its upper bound"),
     REAL(ACTOR "policy_loss.kl_cov_ratio", pg.kl_cov_ratio, 0, 1, "share kl_cov penalises"),
     REAL(ACTOR "policy_loss.ppo_kl_coef", pg.ppo_kl_coef, 0, 1e9, "its penalty"),
+    REAL(ACTOR "sppo_eta", pg.sppo_eta, 0, 1e9, "sppo: log-ratio aimed at, in advantages"),
     REAL_OR_NULL(ACTOR "loss_scale_factor", loss_scale_factor,
                  "divisor of seq-mean-token-sum-norm; null: the response width"),
     REAL(ACTOR "entropy_coeff", entropy_coeff, -1e9, 1e9, "weight of the entropy bonus"),

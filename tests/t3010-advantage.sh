@@ -56,6 +56,23 @@ ok "KL in the reward: the recorded case, metrics included" "
     [ \$(metric out.dp actor/reward_kl_penalty_coeff) = 0.001 ]
     metric out.dp actor/reward_kl_penalty | grep -q '^-0.12485'"
 
+ok "gdpo: components by column, weights, exactly 0 for equal rewards without whitening" "
+    for r in 'a 0 1 0.5' 'a 1 0 0.25' 'b 0 1 7' 'b 1 1 7'; do
+        set -- \$r
+        echo '{}' | jq -c --arg u \$1 --argjson s \$2 --argjson a \$3 --argjson f \$4 '{ uid: \$u, sample: \$s,
+            token_level_scores: [0, \$a], response_mask: [1, 1], acc: (\$a == 1), format: \$f }'
+    done | verl-batch from-json --dtype format=F32 --dtype acc=json -o gdpo.dp
+    run -e gdpo 'gdpo_reward_keys=[acc,format]' gdpo_whiten=false -i gdpo.dp -o out.dp
+    verl-dump out.dp | jq -se '(.[0].advantages[0] - 1.41421 | fabs) < 1e-4 and .[2].advantages == [0, 0]'
+    run -e gdpo 'gdpo_reward_keys=[acc,format]' 'gdpo_reward_weights=[1,0]' -i gdpo.dp -o one.dp
+    run -e gdpo 'gdpo_reward_keys=[acc]' -i gdpo.dp -o two.dp
+    verl-dump diff one.dp two.dp >d || true
+    [ \$(verl-dump -k advantages one.dp | cksum | cut -d' ' -f1) = \$(verl-dump -k advantages two.dp | cksum | cut -d' ' -f1) ]
+    [ \$(metric out.dp gdpo/acc/mean) = 0.75 ]
+    exits 64 run -e gdpo -i gdpo.dp -o x.dp 2>err; grep -q gdpo_reward_keys err
+    exits 64 run -e gdpo 'gdpo_reward_keys=[acc]' 'gdpo_reward_weights=[1,2]' -i gdpo.dp -o x.dp
+    exits 65 run -e gdpo 'gdpo_reward_keys=[tone]' -i gdpo.dp -o x.dp 2>err; grep -q 'no column tone' err"
+
 # ---- the adaptive coefficient ----
 case_rows kl kl_in_reward_1 | verl-batch from-json | verl-batch set-meta global_steps 1 -o one.dp
 verl-batch set-meta -i one.dp global_steps 2 -o two.dp

@@ -157,7 +157,7 @@ ok 'an option that cannot act is told, with the one that keeps it from it' "
     if told clip_ratio=0.3 clip_ratio_low=null clip_ratio_high=null kl_loss_coef=0.001; then false; fi"
 ok 'every policy loss and aggregation runs and differs' "
     rm -f hashes
-    for l in vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo; do
+    for l in vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo sppo; do
         rm -rf s
         verl-update -q -s s -m m -i old.dp policy_loss.loss_mode=\$l optim.lr=1e-2 ppo_mini_batch_size=24 ppo_epochs=3 -o x.dp
         hash_of s >>hashes
@@ -168,5 +168,5 @@ ok 'every policy loss and aggregation runs and differs' "
         hash_of s >>hashes
     done
     cat hashes
-    [ \$(sort -u hashes | wc -l) = 11 ]"
+    [ \$(sort -u hashes | wc -l) = 12 ]"
 done_testing

@@ -10,6 +10,7 @@
 
 #include "libverl/algo/adv_token.h"
 #include "libverl/algo/masked.h"
+#include "libverl/base/dmath.h"
 
 static double reward_at(const struct vl_adv_in *in, int64_t j)
 {
@@ -41,7 +42,7 @@ static int counts(const struct vl_adv_in *in, int64_t i)
     return !in->left_out || !in->left_out[i];
 }
 
-static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_err *e)
+static int scores_alloc(struct scores *c, const struct vl_adv_in *in, struct vl_err *e)
 {
     int64_t B = in->B, G = in->groups.n;
 
@@ -54,10 +55,19 @@ static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_e
     c->sum = c->n + G;
     c->mean = c->sum + G;
     c->var = c->mean + G;
+    return 0;
+}
+
+/* The groups' statistics of the scores in c->s. */
+static void scores_count(struct scores *c, const struct vl_adv_in *in)
+{
+    int64_t B = in->B, G = in->groups.n;
+
+    memset(c->n, 0, (size_t)(4 * G) * sizeof *c->n);
+    c->rows = 0;
     for (int64_t i = 0; i < B; i++) {
         if (!counts(in, i))
             continue;
-        c->s[i] = vl_adv_score(in, i);
         c->n[in->groups.of[i]] += 1;
         c->sum[in->groups.of[i]] += c->s[i];
         c->rows += 1;
@@ -70,6 +80,15 @@ static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_e
         if (counts(in, i) && c->n[g] > 1)
             c->var[g] += d * d / (c->n[g] - 1);
     }
+}
+
+static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_err *e)
+{
+    if (scores_alloc(c, in, e))
+        return e->code;
+    for (int64_t i = 0; i < in->B; i++)
+        c->s[i] = counts(in, i) ? vl_adv_score(in, i) : 0;
+    scores_count(c, in);
     return 0;
 }
 
@@ -277,6 +296,60 @@ static int adv_rpp_baseline(const struct vl_adv_in *in, const struct vl_adv_opts
     return 0;
 }
 
+/* GDPO (Liu et al. 2026): grpo's advantage of each reward component by itself, so that a component
+ * of small scale is not drowned; their weighted sum, whitened over the batch's valid tokens. As in
+ * verl the whitening subtracts the batch's mean, so a group of equal rewards gets exactly 0 only
+ * where that mean is 0, or without it (gdpo_whiten). */
+static int adv_gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+                    struct vl_err *e)
+{
+    struct scores c;
+
+    if (scores_make(&c, in, e))
+        return e->code;
+    for (int64_t k = 0; k < (in->ncomponents > 0 ? in->ncomponents : 1); k++) {
+        double w = in->ncomponents ? in->component_weight[k] : 1;
+
+        for (int64_t i = 0; i < in->B && in->ncomponents; i++)
+            c.s[i] = counts(in, i) ? in->component[k * in->B + i] : 0;
+        scores_count(&c, in);
+        for (int64_t i = 0; i < in->B; i++)
+            c.a[i] += counts(in, i) ? w * row_grpo(&c, i, in->groups.of[i], o) : 0;
+    }
+    spread(in, c.a, adv, NULL);
+    scores_free(&c);
+    if (o->gdpo_whiten && whiten_valid(in, adv, e))
+        return e->code;
+    memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
+    return 0;
+}
+
+/* SPPO (Wu et al. 2024), verl's recipe: s - log(mean over all rows of exp(beta s)) / beta, a mean
+ * that leans to the best rows. For policy_loss.loss_mode=sppo. */
+static int adv_sppo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+                    struct vl_err *e)
+{
+    double *s = NULL, top = -INFINITY, sum = 0, n = 0, base;
+
+    if (vl_try_alloc(&s, (size_t)in->B, sizeof(*s), "sppo", e))
+        return e->code;
+    for (int64_t i = 0; i < in->B; i++) {
+        s[i] = counts(in, i) ? vl_adv_score(in, i) : 0;
+        n += counts(in, i);
+        if (counts(in, i) && o->sppo_beta * s[i] > top)
+            top = o->sppo_beta * s[i];
+    }
+    for (int64_t i = 0; i < in->B; i++)
+        if (counts(in, i))
+            sum += o->sppo_beta != 0 ? vl_dexp(o->sppo_beta * s[i] - top) : s[i];
+    base = o->sppo_beta != 0 ? (top + vl_dlog(sum / n)) / o->sppo_beta : sum / n;
+    for (int64_t i = 0; i < in->B; i++)
+        s[i] -= base;
+    spread(in, s, adv, ret);
+    free(s);
+    return 0;
+}
+
 /* ---- Discounted along the row ---- */
 
 /* GAE (Schulman et al. 2016), backwards from nextV = last = 0; masked tokens carry both unchanged,
@@ -355,6 +428,9 @@ static const struct vl_adv_estimator estimators[] = {
     { "opo", adv_opo, VL_ADV_GROUPS, 0, "its score", "s - length-weighted mean" },
     { "gpg", adv_gpg, VL_ADV_GROUPS, 0, "its score times rows/nonzero rows",
       "(s - mean) * rows / rows with s != 0" },
+    { "gdpo", adv_gdpo, VL_ADV_GROUPS | VL_ADV_COMPONENTS, 0, "its weighted rewards / (1 + 1e-6)",
+      "whiten of sum over components of weight * (r - mean) / (std + 1e-6)" },
+    { "sppo", adv_sppo, 0, 0, "not grouped", "s - log(mean(exp(beta s))) / beta, over the batch" },
     { "optimal_token_baseline", vl_adv_otb, VL_ADV_GROUPS | VL_ADV_OLD_LOGP | VL_ADV_SUM_PI2, 0,
       "its return", "G_t - sum(G_t W_t) / sum(W_t) over the group" },
     { "tir_optimal_token_baseline", vl_adv_tir_otb,

@@ -38,18 +38,24 @@ struct vl_adv_in {
     const float *values;     /* (B, L) gae */
     const float *baselines;  /* (B) remax: reward of the prompt's greedy response */
     const float *old_logp,
-        *sum_pi2;            /* (B, L) token baselines: log-probs and sum of squared probs */
-    const float *is_weights; /* (B, L) token baselines, or NULL */
+        *sum_pi2;                   /* (B, L) token baselines: log-probs and sum of squared probs */
+    const float *is_weights;        /* (B, L) token baselines, or NULL */
+    int64_t ncomponents;            /* gdpo: K reward components; 0: the score is the only one */
+    const double *component;        /* (K, B) */
+    const double *component_weight; /* (K) */
 };
 
 struct vl_adv_opts {
     double gamma, lam;    /* algorithm.gamma, algorithm.lam */
     int norm_by_std;      /* algorithm.norm_adv_by_std_in_grpo */
     int handle_zero_tail; /* token baselines: -1 = the estimator's own default */
+    int gdpo_whiten;      /* whiten gdpo's sum over the batch */
+    double sppo_beta;     /* sppo: 0 = mean, large = maximum of the batch's scores */
 };
 #define VL_ADV_DEFAULTS                                                                            \
     {                                                                                              \
-        .gamma = 1, .lam = 1, .norm_by_std = 1, .handle_zero_tail = -1                             \
+        .gamma = 1, .lam = 1, .norm_by_std = 1, .handle_zero_tail = -1, .gdpo_whiten = 1,          \
+        .sppo_beta = 1                                                                             \
     }
 
 enum vl_adv_needs { /* inputs beyond rewards and mask */
@@ -58,6 +64,7 @@ enum vl_adv_needs { /* inputs beyond rewards and mask */
                     VL_ADV_BASELINES = 4,
                     VL_ADV_OLD_LOGP = 8,
                     VL_ADV_SUM_PI2 = 16,
+                    VL_ADV_COMPONENTS = 32,
 };
 
 struct vl_adv_estimator {

@@ -140,18 +140,20 @@ struct vl_pg_opts {
     double tau_pos, tau_neg;                            /* sapo */
     double clip_cov_ratio, clip_cov_lb, clip_cov_ub;    /* policy_loss.clip_cov_* */
     double kl_cov_ratio, ppo_kl_coef;                   /* policy_loss.* */
+    double sppo_eta;                                    /* sppo */
     enum vl_agg agg;                                    /* loss_agg_mode */
 };
 #define VL_PG_DEFAULTS                                                                             \
     {                                                                                              \
         .clip_ratio = 0.2, .clip_ratio_low = 0.2, .clip_ratio_high = 0.2, .clip_ratio_c = 3,       \
         .tau_pos = 1, .tau_neg = 1.05, .clip_cov_ratio = 0.0002, .clip_cov_lb = 1,                 \
-        .clip_cov_ub = 5, .kl_cov_ratio = 0.0002, .ppo_kl_coef = 0.1, .agg = VL_AGG_TOKEN_MEAN,    \
+        .clip_cov_ub = 5, .kl_cov_ratio = 0.0002, .ppo_kl_coef = 0.1, .sppo_eta = 1,               \
+        .agg = VL_AGG_TOKEN_MEAN,                                                                  \
     }
 
 struct vl_pg_loss; /* one line of the registry in loss_policy.c */
 
-/* policy_loss.loss_mode: vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo reinforce. An unknown
+/* policy_loss.loss_mode: vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo reinforce sppo. An unknown
  * name is VL_E_USAGE with the list. */
 const struct vl_pg_loss *vl_pg_find(const char *name, struct vl_err *e);
 int vl_pg_needs_draw(const struct vl_pg_loss *p);

@@ -367,6 +367,36 @@ static int loss_reinforce(struct work *w, struct vl_err *e)
     return 0;
 }
 
+/* SPPO (Wu et al. 2024), verl's recipe: l_i = (sum_t x - eta A_i)^2, A_i = the row's advantage (the
+ * mean over its tokens; the estimator sppo gives each the same); mean over rows with a valid token. */
+static int loss_sppo(struct work *w, struct vl_err *e)
+{
+    const struct vl_loss_rows *rows = &w->in->rows;
+
+    (void)e;
+    for (int64_t i = 0; i < rows->B; i++) {
+        double x = 0, A = 0, n = 0, d;
+        int64_t last = -1;
+
+        for (int64_t j = rows->first[i]; j < rows->first[i + 1]; j++) {
+            if (!rows->mask[j])
+                continue;
+            x += log_ratio(w, j);
+            A += w->in->adv[j];
+            n += 1;
+            last = j;
+            mean_of(w, VL_M_PPO_KL, -log_ratio(w, j));
+        }
+        if (last < 0)
+            continue;
+        d = x - w->o->sppo_eta * A / n;
+        w->l[last] = d * d * w->norm->dp / w->norm->seqs;
+        for (int64_t j = rows->first[i]; j <= last; j++)
+            w->g[j] = rows->mask[j] ? 2 * d * w->norm->dp / w->norm->seqs : 0;
+    }
+    return 0;
+}
+
 static const struct vl_pg_loss losses[] = {
     { .name = "vanilla", .fn = loss_vanilla, .agg = -1, .dual_clip = 1 },
     { .name = "gspo", .fn = loss_gspo, .agg = VL_AGG_SEQ_MEAN_TOKEN_MEAN },
@@ -377,6 +407,7 @@ static const struct vl_pg_loss losses[] = {
     { .name = "geo_mean", .fn = loss_geo_mean, .agg = -1, .own = 1 },
     { .name = "cispo", .fn = loss_cispo, .agg = -1 },
     { .name = "reinforce", .fn = loss_reinforce, .agg = -1 },
+    { .name = "sppo", .fn = loss_sppo, .agg = VL_AGG_SEQ_MEAN_TOKEN_SUM, .own = 1 },
 };
 #define NLOSS (sizeof(losses) / sizeof(*losses))
 

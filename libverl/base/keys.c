@@ -538,6 +538,10 @@ const struct vl_key vl_keys[] = {
     { "algorithm.dpo_length_norm", "false", NULL, "verl-update", NULL },
     { "algorithm.dpo_gamma", "0", NULL, "verl-update", NULL },
     { "algorithm.dpo_rpo_alpha", "0", NULL, "verl-update", NULL },
+    { "algorithm.gdpo_reward_keys", "null", NULL, "verl-advantage", NULL },
+    { "algorithm.gdpo_reward_weights", "null", NULL, "verl-advantage", NULL },
+    { "algorithm.gdpo_whiten", "true", NULL, "verl-advantage", NULL },
+    { "algorithm.sppo_beta", "1.0", NULL, "verl-advantage", NULL },
     { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },
     /* ours: what an inference engine samples by, which verl leaves to the engine */
     { "actor_rollout_ref.rollout.min_p", "0", NULL, "verl-rollout", NULL },

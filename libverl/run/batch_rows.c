@@ -56,7 +56,7 @@ int vl_job_filter(struct vl_job *j, struct vl_err *e)
 
 /* ---- filter-groups ---- */
 
-/* value[i] of a row: a scalar column, a JSON column of numbers, or verl's sums over the response. */
+/* A column's numbers, or verl's names for the sums over the response. */
 static int metric_values(const struct vl_batch *b, const char *name, double *value,
                          struct vl_err *e)
 {
@@ -65,36 +65,9 @@ static int metric_values(const struct vl_batch *b, const char *name, double *val
                                                              : name;
     const struct vl_col *c = vl_batch_col(b, column);
 
-    if (!c)
-        return vl_batch_missing(b, "--metric", column, e);
-    if (column == name && c->kind == VL_COL_TENSOR && c->ndim > 1)
+    if (c && column == name && c->kind == VL_COL_TENSOR && c->ndim > 1)
         return vl_fail(e, VL_E_USAGE, "--metric %s: has more than one value a row", name);
-    for (int64_t i = 0; i < b->rows; i++) {
-        struct vl_buf t = { 0 };
-        struct vl_json v = { 0 };
-        uint32_t k = 0, n = 1;
-        int rc = vl_view_value(&t, c, i, NULL, e) || vl_json_parse(&v, t.s, t.n, column, e), b1;
-
-        if (!rc && vl_json_is(&v, 0, VL_JSON_ARRAY)) {
-            n = v.node[0].count;
-            k = 1;
-        }
-        value[i] = 0;
-        for (; !rc && n; n--, k = v.node[k].next) {
-            double x = 0;
-
-            if (vl_json_bool(&v, k, &b1))
-                x = b1;
-            else if (!vl_json_f64(&v, k, &x) || !isfinite(x))
-                rc = vl_fail(e, VL_E_DATA, "row %" PRId64 ": %s is no finite number", i, column);
-            value[i] += x;
-        }
-        vl_json_free(&v);
-        vl_buf_free(&t);
-        if (rc)
-            return e->code;
-    }
-    return 0;
+    return vl_row_values(value, b, column, NULL, "--metric", e);
 }
 
 /* The values of --metric, and the groups of rows of one uid. Free the groups. */

@@ -11,6 +11,8 @@ struct vl_advantage_opts {
     int as_verl; /* count rewards at masked positions and keep empty rows in their groups */
     const char *baseline; /* --baseline FILE: the scored greedy batch (remax) */
 
+    struct vl_strs components, component_weights; /* algorithm.gdpo_reward_keys, _weights */
+
     int use_kl;             /* algorithm.use_kl_in_reward */
     int use_kl_loss, twice; /* actor.use_kl_loss, --kl-twice: both at once, on purpose */
     const char *kl_penalty; /* kl, abs, mse, low_var_kl ... */

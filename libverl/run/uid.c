@@ -1,7 +1,12 @@
 /* uid.c - see uid.h. */
 #include "libverl/run/uid.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+
+#include "formats/json.h"
+#include "libverl/batch/view.h"
 
 int vl_uid_groups(struct vl_groups *g, const struct vl_batch *b, const char *what, struct vl_err *e)
 {
@@ -20,4 +25,45 @@ int vl_uid_groups(struct vl_groups *g, const struct vl_batch *b, const char *wha
     free(text);
     free(len);
     return e->code;
+}
+
+static int row_value(double *value, const struct vl_batch *b, const struct vl_col *c, int64_t row,
+                     struct vl_err *e)
+{
+    struct vl_buf t = { 0 };
+    struct vl_json v = { 0 };
+    int rc = vl_view_value(&t, c, row, NULL, e) || vl_json_parse(&v, t.s, t.n, c->name, e);
+    int list = !rc && vl_json_is(&v, 0, VL_JSON_ARRAY), truth;
+    uint32_t k = list ? 1 : 0, n = list ? v.node[0].count : 1;
+    char who[128];
+
+    *value = 0;
+    for (; !rc && n; n--, k = v.node[k].next) {
+        double x = 0;
+
+        if (vl_json_bool(&v, k, &truth))
+            x = truth;
+        else if (!vl_json_f64(&v, k, &x) || !isfinite(x))
+            rc = vl_fail(e, VL_E_DATA, "%s: %s is no finite number",
+                         vl_batch_row_name(b, row, who, sizeof who), c->name);
+        *value += x;
+    }
+    vl_json_free(&v);
+    vl_buf_free(&t);
+    return rc;
+}
+
+int vl_row_values(double *value, const struct vl_batch *b, const char *column, const uint8_t *skip,
+                  const char *what, struct vl_err *e)
+{
+    const struct vl_col *c = vl_batch_col(b, column);
+
+    if (!c)
+        return vl_batch_missing(b, what, column, e);
+    for (int64_t i = 0; i < b->rows; i++) {
+        value[i] = 0;
+        if (!(skip && skip[i]) && row_value(&value[i], b, c, i, e))
+            return e->code;
+    }
+    return 0;
 }

@@ -1,4 +1,4 @@
-/* uid.h - groups of a batch's rows: those that share a uid, wherever they lie. */
+/* uid.h - one number a row, and the groups of rows that share a uid, wherever they lie. */
 #ifndef VL_UID_H
 #define VL_UID_H
 
@@ -9,5 +9,11 @@
  * Free with vl_groups_free. */
 int vl_uid_groups(struct vl_groups *g, const struct vl_batch *b, const char *what,
                   struct vl_err *e) VL_MUST_CHECK;
+
+/* value[i] = row i's number in a column of numbers or booleans, tensor or JSON; the sum where a row
+ * has several. skip (B) or NULL: rows that get 0 unread. VL_E_DATA: no such column (`what` starts the
+ * line), or a row that is no finite number. */
+int vl_row_values(double *value, const struct vl_batch *b, const char *column, const uint8_t *skip,
+                  const char *what, struct vl_err *e) VL_MUST_CHECK;
 
 #endif

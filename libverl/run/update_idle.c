@@ -56,7 +56,7 @@ static void check_clip(const struct check *c)
     const struct vl_update_opts *o = c->u->o;
     int low = !isnan(o->pg.clip_ratio_low), high = !isnan(o->pg.clip_ratio_high);
 
-    if (one_of(o->loss_mode, "gpg sapo kl_cov reinforce")) {
+    if (one_of(o->loss_mode, "gpg sapo kl_cov reinforce sppo")) {
         if (SET(c, pg.clip_ratio) || SET(c, pg.clip_ratio_low) || SET(c, pg.clip_ratio_high))
             idle(c, "clip_ratio", "with policy_loss.loss_mode=%s, which does not clip",
                  o->loss_mode);
@@ -84,10 +84,12 @@ static void check_actor(const struct check *c)
     if ((SET(c, pg.kl_cov_ratio) || SET(c, pg.ppo_kl_coef)) && strcmp(m, "kl_cov"))
         idle(c, "policy_loss.kl_cov_ratio or ppo_kl_coef",
              "with policy_loss.loss_mode=%s; kl_cov reads it", m);
+    if (SET(c, pg.sppo_eta) && strcmp(m, "sppo"))
+        idle(c, "sppo_eta", "with policy_loss.loss_mode=%s; sppo reads it", m);
     if ((SET(c, kl_loss_coef) || set_text(c, &o->kl_loss_type, c->def.kl_loss_type)) &&
         !o->use_kl_loss)
         idle(c, "kl_loss_coef or kl_loss_type", "without use_kl_loss=true");
-    if (set_text(c, &o->agg, c->def.agg) && one_of(m, "gspo sapo geo_mean"))
+    if (set_text(c, &o->agg, c->def.agg) && one_of(m, "gspo sapo geo_mean sppo"))
         idle(c, "loss_agg_mode",
              "on the policy loss %s, which is always a mean over sequences; it acts on entropy and "
              "KL only",

@@ -162,6 +162,69 @@ static void test_under_the_mask(void **state)
     }
 }
 
+/* Two components of different scale, by hand: groups (0, 1, 2) and (3, 4), one token a row. */
+static void test_gdpo(void **state)
+{
+    enum { ROWS = 5 };
+    static const double component[2 * ROWS] = { 1, 0, 0, 1, 0, 300, 100, 200, 7, 7 };
+    static const double weight[2] = { 2, 0.5 };
+    static const float rewards[ROWS];
+    static const int64_t mask[ROWS] = { 1, 1, 1, 1, 1 };
+    static const char *const uid[ROWS] = { "a", "a", "a", "b", "b" };
+    static const size_t len[ROWS] = { 1, 1, 1, 1, 1 };
+    struct vl_adv_in in = { .B = ROWS,
+                            .L = 1,
+                            .rewards = rewards,
+                            .mask = mask,
+                            .ncomponents = 2,
+                            .component = component,
+                            .component_weight = weight };
+    struct vl_adv_opts o = VL_ADV_DEFAULTS;
+    struct vl_err e = { 0 };
+    float adv[ROWS], ret[ROWS], raw[ROWS];
+    double third = 1.0 / 3, s3 = sqrt(third) + 1e-6, s2 = sqrt(0.5) + 1e-6;
+    double want[ROWS] = { 2 * (2 * third) / s3 + 0.5 * 100 / (100 + 1e-6),
+                          -2 * third / s3 - 0.5 * 100 / (100 + 1e-6), -2 * third / s3, 2 * 0.5 / s2,
+                          -2 * 0.5 / s2 };
+    double mean = 0, var = 0;
+
+    (void)state;
+    assert_int_equal(vl_groups_make(&in.groups, uid, len, ROWS, &e), 0);
+    o.gdpo_whiten = 0;
+    assert_int_equal(vl_adv_compute(vl_adv_find("gdpo", &e), &in, &o, raw, ret, &e), 0);
+    for (int i = 0; i < ROWS; i++) {
+        assert_true(fabs(raw[i] - want[i]) < 1e-6 && ret[i] == raw[i]);
+        mean += want[i] / ROWS;
+    }
+    for (int i = 0; i < ROWS; i++)
+        var += (want[i] - mean) * (want[i] - mean) / (ROWS - 1);
+    o.gdpo_whiten = 1;
+    assert_int_equal(vl_adv_compute(vl_adv_find("gdpo", &e), &in, &o, adv, ret, &e), 0);
+    for (int i = 0; i < ROWS; i++)
+        assert_true(fabs(adv[i] - (want[i] - mean) / sqrt(var + 1e-8)) < 1e-6);
+    vl_groups_free(&in.groups);
+}
+
+static void test_sppo(void **state)
+{
+    static const float rewards[3] = { 1, 0, 3 };
+    static const int64_t mask[3] = { 1, 1, 1 };
+    struct vl_adv_in in = { .B = 3, .L = 1, .rewards = rewards, .mask = mask };
+    struct vl_adv_opts o = VL_ADV_DEFAULTS;
+    struct vl_err e = { 0 };
+    float adv[3], ret[3];
+
+    (void)state;
+    assert_int_equal(vl_adv_compute(vl_adv_find("sppo", &e), &in, &o, adv, ret, &e), 0);
+    assert_true(fabs(adv[0] - (1 - log((exp(1) + 1 + exp(3)) / 3))) < 1e-6);
+    o.sppo_beta = 0;
+    assert_int_equal(vl_adv_compute(vl_adv_find("sppo", &e), &in, &o, adv, ret, &e), 0);
+    assert_true(fabs(adv[2] - (3 - 4.0 / 3)) < 1e-6);
+    o.sppo_beta = 2000;
+    assert_int_equal(vl_adv_compute(vl_adv_find("sppo", &e), &in, &o, adv, ret, &e), 0);
+    assert_true(fabs(adv[2] - log(3) / 2000) < 1e-6);
+}
+
 static void test_padding(void **state)
 {
     size_t n;
@@ -335,7 +398,8 @@ static void test_mask_from_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups),         cmocka_unit_test(test_equal_scores),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_gdpo),
+        cmocka_unit_test(test_sppo),           cmocka_unit_test(test_equal_scores),
         cmocka_unit_test(test_under_the_mask), cmocka_unit_test(test_padding),
         cmocka_unit_test(test_row_order),      cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_as_verl),        cmocka_unit_test(test_errors),

@@ -15,8 +15,8 @@
 
 enum { B = 5, L = 7, N = B * L };
 
-static const char *const names[] = { "vanilla", "gspo",     "sapo",  "gpg",      "clip_cov",
-                                     "kl_cov",  "geo_mean", "cispo", "reinforce" };
+static const char *const names[] = { "vanilla", "gspo",     "sapo",  "gpg",       "clip_cov",
+                                     "kl_cov",  "geo_mean", "cispo", "reinforce", "sppo" };
 #define NNAMES (sizeof(names) / sizeof(*names))
 
 /* A batch with holes, an empty row and ratios on both sides of the clip range. */

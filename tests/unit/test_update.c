@@ -206,13 +206,13 @@ static void check_gradient(struct bench *t, const char *what)
 
 static void test_actor(void **state)
 {
-    static const char *const loss_name[] = { "vanilla", "gspo", "sapo", "gpg", "geo_mean" };
-    static const enum vl_agg agg[] = { VL_AGG_TOKEN_MEAN, VL_AGG_SEQ_MEAN_TOKEN_SUM,
+    static const char *const loss_name[] = { "vanilla", "gspo", "sapo", "gpg", "geo_mean", "sppo" };
+    static const enum vl_agg agg[] = { VL_AGG_TOKEN_MEAN,          VL_AGG_SEQ_MEAN_TOKEN_SUM,
                                        VL_AGG_SEQ_MEAN_TOKEN_MEAN, VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM,
-                                       VL_AGG_TOKEN_MEAN };
+                                       VL_AGG_TOKEN_MEAN,          VL_AGG_TOKEN_MEAN };
 
     (void)state;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         struct bench t;
         struct vl_err e = { 0 };
 
