@@ -67,7 +67,9 @@ MPI_SO   := $(if $(filter 1,$(MPI)),$(BUILD)/lib/libverl_mpi.so)
 # What libverl_http.so is made of; it exports vl_http_curl alone.
 HTTP_SRC := $(addprefix libverl/base/,http_curl.c err.c mem.c)
 HTTP_SO  := $(if $(filter 1,$(HTTP)),$(BUILD)/lib/libverl_http.so)
-PLUGINS  := $(MPI_SO) $(HTTP_SO)
+# The caller of verl's Python reward functions, run by the user's python3.
+PY_LIB   := $(BUILD)/lib/custom_reward.py
+PLUGINS  := $(MPI_SO) $(HTTP_SO) $(PY_LIB)
 CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -122,6 +124,10 @@ $(BUILD)/lib/libverl_mpi.so: $(MPI_SRC:%.c=$(BUILD)/pic/%.o)
 $(BUILD)/lib/libverl_http.so: $(HTTP_SRC:%.c=$(BUILD)/pic/%.o)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) -shared $(LDSAN) $(LDFLAGS) -o $@ $^ $(CURL_LIBS_FOUND) -lm
+
+$(BUILD)/lib/%.py: libverl/reward/%.py
+	@mkdir -p $(@D)
+	$(call say,CP,$@)install -m 644 $< $@
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@

@@ -1,4 +1,4 @@
-/* verl-reward - scores of responses by rule, jq filter or outside command. */
+/* verl-reward - scores of responses by rule, Python function, jq filter or command. */
 #include "libverl/run/stage_reward.h"
 
 #include "libverl/reward/rules.h"
@@ -61,7 +61,27 @@ int main(int argc, char **argv)
           .arg = "NAME",
           .flags = VL_F_PROV,
           .help = "the column that selects the rule" },
-        { .type = VL_T_GROUP, .help = "Filters and commands" },
+        { .type = VL_T_GROUP, .help = "verl's own kind of Python file" },
+        { .type = VL_T_STR,
+          .key = "custom_reward_function.path",
+          .dst = &o.custom_path,
+          .arg = "FILE",
+          .flags = VL_F_PROV | VL_F_NULLABLE,
+          .help =
+              "a file with compute_score(data_source, solution_str, ground_truth, extra_info)" },
+        { .type = VL_T_STR,
+          .key = "custom_reward_function.name",
+          .dst = &o.custom_name,
+          .arg = "NAME",
+          .flags = VL_F_PROV,
+          .help = "the function in it" },
+        { .type = VL_T_STR,
+          .key = "custom_reward_function.reward_kwargs",
+          .dst = &o.custom_kwargs,
+          .arg = "MAP",
+          .flags = VL_F_PROV | VL_F_NULLABLE | VL_F_JSON,
+          .help = "further arguments of the function" },
+        { .type = VL_T_GROUP, .help = "Filters, commands, functions" },
         { .type = VL_T_I64,
           .letter = 'j',
           .name = "workers",
@@ -137,12 +157,6 @@ int main(int argc, char **argv)
           .dst = &o.overlong_log,
           .flags = VL_F_PROV,
           .help = "columns overlong_reward and overlong" },
-        { .type = VL_T_STR,
-          .key = "custom_reward_function.path",
-          .dst = &o.custom_path,
-          .arg = "FILE",
-          .flags = VL_F_NULLABLE,
-          .help = "refused: use --command" },
         { .type = VL_T_BOOL,
           .key = "reward_model.enable",
           .dst = &o.rm_enable,
@@ -151,13 +165,14 @@ int main(int argc, char **argv)
     };
     const struct vl_program program = {
         .name = "verl-reward",
-        .summary = "scores of responses by rule, jq filter or outside command",
+        .summary = "scores of responses by rule, Python function, jq filter or command",
         .usage = "[OPTION...] [key=value...]",
         .subtree = "reward_model",
         .details = "Reads responses, attention_mask, reward_model, data_source, extra_info; adds\n"
                    "token_level_scores, score, acc, reward_error and a column per further member\n"
                    "of what the scorers answer.\n"
                    "  verl-reward -i gen.dp -o reward.dp\n"
+                   "  verl-reward custom_reward_function.path=my_reward.py -i gen.dp -o reward.dp\n"
                    "  verl-reward --jq '(.solution_str|split(\"#### \")|last) == .ground_truth' "
                    "-i gen.dp -o reward.dp\n"
                    "  verl-reward --command 'python3 score.py' -j 8 -i gen.dp -o reward.dp\n",

@@ -195,7 +195,6 @@ ok 'overlong penalty of dapo' '
     exits 64 score overlong_buffer_cfg.enable=true -i in.dp -o no.dp
     exits 64 score max_resp_len=3 overlong_buffer_cfg.enable=true overlong_buffer_cfg.len=4 -i in.dp -o no.dp'
 ok 'what is not there is refused, not ignored' '
-    exits 64 score custom_reward_function.path=f.py -i in.dp -o no.dp
     exits 64 score reward_model.enable=true -i in.dp -o no.dp
     exits 64 score reward_manager.name=prime -i in.dp -o no.dp
     exits 65 verl-reward -q -i in.dp -o no.dp

@@ -4,15 +4,17 @@
  * program needs to start, and its signal handlers stayed in programs that never spoke MPI. */
 #include "libverl/base/plugin.h"
 
+#include "libverl/base/mem.h"
+
 #include <dlfcn.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static void *open_beside(const char *file, int *broken)
+char *vl_plugin_path(const char *file)
 {
     static const char *const place[] = { "", "../lib/", "../lib/verl/", "../../lib/" };
-    char exe[3000], path[3200];
+    char exe[3000];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash;
 
@@ -22,24 +24,21 @@ static void *open_beside(const char *file, int *broken)
         return NULL;
     slash[1] = 0;
     for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
-        snprintf(path, sizeof path, "%s%s%s", exe, place[i], file);
-        if (access(path, F_OK) == 0) {
-            void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        char *path = vl_asprintf("%s%s%s", exe, place[i], file);
 
-            *broken = !h; /* it is there and does not load: dlerror says why */
-            return h;
-        }
+        if (access(path, F_OK) == 0)
+            return path;
+        free(path);
     }
     return NULL;
 }
 
 int vl_plugin_symbol(void *fn_out, const char *file, const char *symbol, struct vl_err *e)
 {
-    int broken = 0;
-    void *h = open_beside(file, &broken), *s;
+    char *path = vl_plugin_path(file);
+    void *h = dlopen(path ? path : file, RTLD_NOW | RTLD_LOCAL), *s;
 
-    if (!h && !broken)
-        h = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    free(path);
     if (!h)
         return vl_fail(e, VL_E_UNAVAIL, "%s", dlerror());
     s = dlsym(h, symbol);

@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define GRACE 0.2 /* seconds to end after closing its output, so that the reason can be told */
+
 enum { WINDOW = 32, WINDOW_BYTES = 1 << 16, LINE_MAX_BYTES = 1 << 24 };
 
 struct rows { /* a list of row numbers */
@@ -28,8 +30,7 @@ struct rows { /* a list of row numbers */
 };
 
 struct worker {
-    pid_t pid; /* 0: not running */
-    int in, out;
+    struct vl_worker p; /* pid 0: not running */
     struct vl_buf send; /* lines not yet written, from `sent` on */
     size_t sent;
     struct vl_buf got; /* bytes not yet a line, `scanned` of them searched */
@@ -40,6 +41,7 @@ struct worker {
     int64_t last;      /* row answered last, -1: none yet */
     struct rows plain; /* rows answered without id */
     int single;        /* one row only, then end of input */
+    int closed;        /* its output has ended, its process not yet: GRACE seconds are left */
 };
 
 struct pool {
@@ -85,28 +87,31 @@ VL_PRINTF(3, 4) static void blame(struct pool *p, int64_t row, const char *fmt, 
 
 /* ---- one worker ---- */
 
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static void forget(struct worker *w)
 {
-    if (w->in >= 0)
-        close(w->in);
-    if (w->out >= 0)
-        close(w->out);
+    close_fd(&w->p.in);
+    close_fd(&w->p.out);
+    close_fd(&w->p.pidfd);
     vl_buf_reset(&w->send);
     vl_buf_reset(&w->got);
-    w->in = w->out = -1;
     w->sent = w->scanned = 0;
-    w->pid = 0;
-    w->nflight = 0;
+    w->p.pid = 0;
+    w->nflight = w->closed = 0;
     w->last = -1;
     w->plain.n = 0;
 }
 
 static int start(struct pool *p, struct worker *w)
 {
-    if (vl_worker_start(p->o, &w->pid, &w->in, &w->out, p->e)) {
-        w->pid = 0;
+    if (vl_worker_start(p->o, &w->p, p->e))
         return p->e->code;
-    }
     w->window = 1;
     w->last = -1;
     w->single = p->singles;
@@ -131,6 +136,12 @@ static void send_again(struct pool *p, struct worker *w, int k)
     w->nflight = k;
 }
 
+/* What the user typed: the text behind sh -c, or the program. */
+static const char *command_name(const struct vl_scorers_opts *o)
+{
+    return o->argv[1] && !strcmp(o->argv[1], "-c") && o->argv[2] ? o->argv[2] : o->argv[0];
+}
+
 static void how_it_ended(int status, char *text, size_t n)
 {
     if (status < 0)
@@ -142,20 +153,20 @@ static void how_it_ended(int status, char *text, size_t n)
         snprintf(text, n, "ended with status %d", WEXITSTATUS(status));
 }
 
-/* The worker closed its output. The row it was at is blamed when it was the worker's first; else
- * the worker may have been in a bad state already, and a fresh one is asked. */
-static void ended(struct pool *p, struct worker *w)
+/* The worker has ended (status: how; -1: it closed its output and was killed). The row it was at is
+ * blamed when it was the worker's first; else the worker may have been in a bad state already, and
+ * a fresh one is asked. */
+static void ended(struct pool *p, struct worker *w, int status)
 {
-    int status = vl_worker_wait(w->pid, 0.2), first = w->last < 0;
-    int code = status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    int code = status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1, first = w->last < 0;
     char how[80];
 
     how_it_ended(status, how, sizeof how);
-    if (w->nflight && !p->answered && (code == 126 || code == 127)) {
+    if (w->nflight && !p->answered && p->o->argv && (code == 126 || code == 127)) {
         vl_fail(p->e, VL_E_NOINPUT,
                 "scorer '%.200s' cannot be run (status %d); give a program and its arguments as "
                 "for sh -c",
-                p->o->command, code);
+                command_name(p->o), code);
     } else if (w->nflight) {
         p->stats->crashed += code != 0;
         if (first)
@@ -172,7 +183,11 @@ static void ended(struct pool *p, struct worker *w)
 
 static void late(struct pool *p, struct worker *w)
 {
-    vl_worker_end(w->pid);
+    vl_worker_end(w->p.pid);
+    if (w->closed) {
+        ended(p, w, -1);
+        return;
+    }
     if (w->nflight) {
         p->stats->timed_out++;
         blame(p, w->flight[0],
@@ -191,15 +206,34 @@ static void passed_over(struct pool *p, struct worker *w, int k)
     w->nflight -= k;
 }
 
-/* The id an answer repeats, or -1. */
-static int64_t answer_id(const char *s, size_t n)
+/* {"fatal": TEXT, "status": N}: the scorer cannot score any row. N is one of ours, else 69. */
+static void fatal(struct pool *p, const struct vl_json *j, int64_t text)
+{
+    char *why = vl_json_is(j, text, VL_JSON_STRING) ? vl_json_strdup(j, text) : NULL;
+    int64_t code = VL_E_UNAVAIL;
+
+    vl_json_i64(j, vl_json_get(j, 0, "status"), &code);
+    for (char *c = why; c && *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F)
+            *c = ' ';
+    vl_fail(p->e, code >= VL_E_USAGE && code <= VL_E_RETRY ? (int)code : VL_E_UNAVAIL,
+            "scorer: %.900s", why ? why : "says that it cannot score, and not why");
+    free(why);
+}
+
+/* The id an answer repeats, or -1. p->e is set when the answer is a fatal one. */
+static int64_t answer_id(struct pool *p, const char *s, size_t n)
 {
     struct vl_json j = { 0 };
     struct vl_err e = { 0 };
-    int64_t id = -1;
+    int64_t id = -1, text;
 
-    if (n > 1 && *s == '{' && vl_json_parse(&j, s, n, "answer", &e) == 0)
+    if (n > 1 && *s == '{' && vl_json_parse(&j, s, n, "answer", &e) == 0) {
         vl_json_i64(&j, vl_json_get(&j, 0, "id"), &id);
+        text = id < 0 ? vl_json_get(&j, 0, "fatal") : -1;
+        if (text >= 0 && vl_json_get(&j, 0, "score") < 0)
+            fatal(p, &j, text);
+    }
     vl_json_free(&j);
     return id;
 }
@@ -215,18 +249,20 @@ static int too_many(struct pool *p, struct worker *w, int64_t id)
     } else {
         doubt(p, w);
     }
-    vl_worker_end(w->pid);
+    vl_worker_end(w->p.pid);
     send_again(p, w, 0);
     forget(w);
     return 1;
 }
 
-/* One line. 1 when the worker was ended. */
+/* One line. 1 when the worker was ended, or the pool is to be. */
 static int take_line(struct pool *p, struct worker *w, const char *s, size_t n)
 {
-    int64_t id = answer_id(s, n), row;
+    int64_t id = answer_id(p, s, n), row;
     int k = 0;
 
+    if (p->e->code)
+        return 1;
     if (!w->nflight || (id >= 0 && id == w->last))
         return too_many(p, w, id);
     while (k < w->nflight && id >= 0 && w->flight[k] != id)
@@ -249,18 +285,20 @@ static int take_line(struct pool *p, struct worker *w, const char *s, size_t n)
     return 0;
 }
 
-/* Bytes came (or the end of output). */
-static void receive(struct pool *p, struct worker *w)
+/* Bytes came, or the end of output. 1 when there may be more. */
+static int receive(struct pool *p, struct worker *w)
 {
     ssize_t k;
 
     vl_buf_reserve(&w->got, 65536);
-    k = read(w->out, w->got.s + w->got.n, 65536);
+    k = read(w->p.out, w->got.s + w->got.n, 65536);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+        return 0;
     if (k <= 0) {
-        ended(p, w);
-        return;
+        close_fd(&w->p.out);
+        w->closed = 1;
+        w->deadline = vl_now() + GRACE;
+        return 0;
     }
     w->got.n += (size_t)k;
     for (;;) {
@@ -272,7 +310,7 @@ static void receive(struct pool *p, struct worker *w)
         n = (size_t)(end - w->got.s);
         *end = 0;
         if (take_line(p, w, w->got.s, n && end[-1] == '\r' ? n - 1 : n))
-            return;
+            return 0;
         memmove(w->got.s, end + 1, w->got.n - n - 1);
         w->got.n -= n + 1;
         w->scanned = 0;
@@ -281,17 +319,27 @@ static void receive(struct pool *p, struct worker *w)
     if (w->got.n && !w->nflight && w->window == 1) { /* a second line has begun */
         too_many(p, w, -1);
     } else if (w->got.n > LINE_MAX_BYTES) {
-        vl_worker_end(w->pid);
+        vl_worker_end(w->p.pid);
         if (w->nflight)
             blame(p, w->flight[0], "more than %d bytes without the end of a line", LINE_MAX_BYTES);
         send_again(p, w, w->nflight > 0);
         forget(w);
     }
+    return w->p.pid != 0;
+}
+
+/* The process has ended: what it wrote before is in the pipe, whoever else still holds that. */
+static void died(struct pool *p, struct worker *w)
+{
+    while (w->p.out >= 0 && receive(p, w))
+        ;
+    if (w->p.pid && !p->e->code)
+        ended(p, w, vl_worker_end(w->p.pid));
 }
 
 static void transmit(struct worker *w)
 {
-    ssize_t k = write(w->in, w->send.s + w->sent, w->send.n - w->sent);
+    ssize_t k = write(w->p.in, w->send.s + w->sent, w->send.n - w->sent);
 
     if (k < 0 && errno != EAGAIN && errno != EINTR) {
         vl_buf_reset(&w->send); /* it reads no more; the end of its output will tell */
@@ -334,12 +382,12 @@ static int feed(struct pool *p, struct worker *w)
     int64_t row;
 
     while (w->nflight < w->window && w->send.n < WINDOW_BYTES) {
-        if (w->single && w->pid && w->last >= 0)
+        if (w->single && w->p.pid && w->last >= 0)
             break;
-        row = next_row(p, !w->pid);
+        row = next_row(p, !w->p.pid);
         if (row < 0)
             break;
-        if (!w->pid && start(p, w))
+        if (!w->p.pid && start(p, w))
             return p->e->code;
         if (!w->nflight)
             w->deadline = vl_now() + p->o->timeout;
@@ -352,10 +400,9 @@ static int feed(struct pool *p, struct worker *w)
 /* End of input for a worker that is idle; what it still writes is read by the main loop. */
 static void no_more(struct pool *p, struct worker *w)
 {
-    if (w->in < 0)
+    if (w->p.in < 0)
         return;
-    close(w->in);
-    w->in = -1;
+    close_fd(&w->p.in);
     w->deadline = vl_now() + (p->o->timeout < 1 ? p->o->timeout : 1);
 }
 
@@ -368,29 +415,32 @@ static int turn(struct pool *p, struct pollfd *fd)
     for (int i = 0; i < p->o->workers && !p->e->code; i++) {
         struct worker *w = &p->w[i];
 
-        if (w->in >= 0 || !w->pid)
+        if ((w->p.in >= 0 && !w->closed) || !w->p.pid)
             feed(p, w);
-        if (w->pid && !w->nflight)
+        if (w->p.pid && !w->nflight)
             no_more(p, w);
-        fd[2 * i] = (struct pollfd){ w->pid ? w->out : -1, POLLIN, 0 };
-        fd[2 * i + 1] = (struct pollfd){ w->pid && w->send.n ? w->in : -1, POLLOUT, 0 };
-        running += w->pid != 0;
-        if (w->pid && w->deadline < first)
+        fd[3 * i] = (struct pollfd){ w->p.out, POLLIN, 0 };
+        fd[3 * i + 1] = (struct pollfd){ w->send.n ? w->p.in : -1, POLLOUT, 0 };
+        fd[3 * i + 2] = (struct pollfd){ w->p.pidfd, POLLIN, 0 };
+        running += w->p.pid != 0;
+        if (w->p.pid && w->deadline < first)
             first = w->deadline;
     }
     if (!running || p->e->code)
         return 0;
     now = first > now ? (first - now) * 1e3 + 1 : 0;
-    if (poll(fd, 2 * (nfds_t)p->o->workers, (int)now) < 0 && errno != EINTR)
+    if (poll(fd, 3 * (nfds_t)p->o->workers, (int)now) < 0 && errno != EINTR)
         return vl_fail_errno(p->e, VL_E_OS, "scorer: poll"), 0;
-    for (int i = 0; i < p->o->workers; i++) {
+    for (int i = 0; i < p->o->workers && !p->e->code; i++) {
         struct worker *w = &p->w[i];
 
-        if (w->pid && fd[2 * i + 1].revents)
+        if (fd[3 * i + 1].revents)
             transmit(w);
-        if (w->pid && fd[2 * i].revents)
+        if (fd[3 * i].revents)
             receive(p, w);
-        if (w->pid && w->deadline < vl_now())
+        if (w->p.pid && fd[3 * i + 2].revents)
+            died(p, w);
+        if (w->p.pid && w->deadline < vl_now())
             late(p, w);
     }
     return 1;
@@ -398,7 +448,7 @@ static int turn(struct pool *p, struct pollfd *fd)
 
 static void pass(struct pool *p)
 {
-    struct pollfd *fd = vl_alloc(2 * (size_t)p->o->workers * sizeof *fd);
+    struct pollfd *fd = vl_alloc(3 * (size_t)p->o->workers * sizeof *fd);
 
     while (turn(p, fd))
         ;
@@ -421,7 +471,7 @@ int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct v
     }
     p.w = vl_alloc((size_t)o->workers * sizeof *p.w);
     for (int i = 0; i < o->workers; i++)
-        p.w[i] = (struct worker){ .in = -1, .out = -1, .last = -1, .window = 1 };
+        p.w[i] = (struct worker){ .p = { 0, -1, -1, -1 }, .last = -1, .window = 1 };
     sigaction(SIGPIPE, &ignore, &before);
     vl_brood_begin(&brood);
     pass(&p);
@@ -433,8 +483,8 @@ int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct v
         pass(&p);
     }
     for (int i = 0; i < o->workers; i++) {
-        if (p.w[i].pid)
-            vl_worker_end(p.w[i].pid);
+        if (p.w[i].p.pid)
+            vl_worker_end(p.w[i].p.pid);
         forget(&p.w[i]);
         vl_buf_free(&p.w[i].send);
         vl_buf_free(&p.w[i].got);

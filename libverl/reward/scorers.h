@@ -10,12 +10,12 @@
 #include "libverl/base/mem.h"
 
 struct vl_scorers_opts {
-    const char *command; /* run by sh -c; or */
-    const char *filter;  /* a jq filter, run in forked workers with an empty environment */
-    const char *args;    /* JSON object text: the filter's $variables; NULL: none */
-    int workers;         /* at least 1 */
-    double timeout;      /* seconds a row may take */
-    int64_t memory;      /* bytes a worker may allocate, 0: no limit */
+    const char *const *argv; /* a program and its arguments, NULL-terminated; or */
+    const char *filter;      /* a jq filter, run in forked workers with an empty environment */
+    const char *args;        /* JSON object text: the filter's $variables; NULL: none */
+    int workers;             /* at least 1 */
+    double timeout;          /* seconds a row may take */
+    int64_t memory;          /* bytes a worker may allocate, 0: no limit */
 };
 
 struct vl_scorers_io {
@@ -33,8 +33,9 @@ struct vl_scorers_stats {
 };
 
 /* Scores rows 0..rows-1. Errors are those of the pool (VL_E_USAGE for a filter that does not
- * compile, VL_E_NOINPUT for a command that cannot be run, VL_E_OS), not of rows. When it returns,
- * no process that it started is left. Not to be called by two threads at a time. */
+ * compile, VL_E_NOINPUT for a program that cannot be run, VL_E_OS, what a scorer says is fatal), not
+ * of rows. When it returns, no process that it started is left. Not to be called by two threads at
+ * a time. */
 int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct vl_scorers_io *io,
                    struct vl_scorers_stats *stats, struct vl_err *e) VL_MUST_CHECK;
 

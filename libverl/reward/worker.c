@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -45,8 +45,7 @@ static void limit_memory(int64_t bytes)
 _Noreturn static void become(const struct vl_scorers_opts *o, pid_t parent, int in, int out,
                              char **env)
 {
-    const char *argv[] = { "sh", "-c", o->command, NULL };
-    int64_t inherited = o->command ? 0 : mapped_bytes();
+    int64_t inherited = o->argv ? 0 : mapped_bytes();
     static char *no_environment[] = { NULL };
     sigset_t none;
 
@@ -64,39 +63,45 @@ _Noreturn static void become(const struct vl_scorers_opts *o, pid_t parent, int 
     dup2(out, 1);
     close_range(3, ~0U, 0);
     limit_memory(o->memory ? o->memory + inherited : 0);
-    if (!o->command) {
+    if (!o->argv) {
         environ = no_environment;
         vl_jq_worker(o, 0, 1);
     }
-    execve("/bin/sh", (char **)argv, env);
+    execvpe(o->argv[0], (char *const *)o->argv, env);
     _exit(127);
 }
 
-int vl_worker_start(const struct vl_scorers_opts *o, pid_t *pid, int *in, int *out,
-                    struct vl_err *e)
+int vl_worker_start(const struct vl_scorers_opts *o, struct vl_worker *w, struct vl_err *e)
 {
     int to[2] = { -1, -1 }, from[2] = { -1, -1 };
     char **env = vl_comm_clean_env();
-    pid_t self = getpid();
+    pid_t self = getpid(), pid = -1;
 
     if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {
         vl_fail_errno(e, VL_E_OS, "scorer: pipe");
         goto fail;
     }
-    *pid = fork();
-    if (*pid == 0)
+    pid = fork();
+    if (pid == 0)
         become(o, self, to[0], from[1], env);
-    if (*pid < 0) {
+    if (pid < 0) {
         vl_fail_errno(e, VL_E_OS, "scorer: fork");
         goto fail;
     }
-    setpgid(*pid, *pid);
+    setpgid(pid, pid);
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (w->pidfd < 0) {
+        vl_fail_errno(e, VL_E_OS, "scorer: pidfd_open (Linux 5.3 or later)");
+        vl_worker_end(pid);
+        goto fail;
+    }
     close(to[0]);
     close(from[1]);
     fcntl(to[1], F_SETFL, O_NONBLOCK);
     fcntl(from[0], F_SETFL, O_NONBLOCK);
-    *in = to[1];
-    *out = from[0];
+    w->pid = pid;
+    w->in = to[1];
+    w->out = from[0];
     free(env);
     return 0;
 fail:
@@ -118,20 +123,4 @@ int vl_worker_end(pid_t pid)
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return status;
-}
-
-int vl_worker_wait(pid_t pid, double seconds)
-{
-    const struct timespec nap = { .tv_nsec = 2000000 };
-    siginfo_t info = { 0 };
-
-    for (double waited = 0; waited < seconds; waited += 0.002) {
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == pid)
-            break;
-        nanosleep(&nap, NULL);
-    }
-    if (info.si_pid == pid)
-        return vl_worker_end(pid);
-    vl_worker_end(pid);
-    return -1;
 }

@@ -7,13 +7,17 @@
 
 #include <sys/types.h>
 
-/* Starts one worker; *in and *out are our ends (close-on-exec, not blocking). */
-int vl_worker_start(const struct vl_scorers_opts *o, pid_t *pid, int *in, int *out,
-                    struct vl_err *e);
+struct vl_worker {
+    pid_t pid;
+    int in, out; /* our ends of its standard input and output: close-on-exec, not blocking */
+    int pidfd;   /* readable when it has ended, also while a child of its holds its output open */
+};
+
+/* Starts one worker. The caller closes what it got. */
+int vl_worker_start(const struct vl_scorers_opts *o, struct vl_worker *w,
+                    struct vl_err *e) VL_MUST_CHECK;
 /* Kills the worker's process group and waits for the worker. Returns its wait status. */
 int vl_worker_end(pid_t pid);
-/* The worker's wait status when it ends by itself within `seconds`; else kills it: -1. */
-int vl_worker_wait(pid_t pid, double seconds);
 
 /* What a filter worker does (jq_worker.c): rows from `in`, answers to `out`, never returns. */
 _Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, int in, int out);

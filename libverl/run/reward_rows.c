@@ -89,6 +89,8 @@ int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, cons
     r->extra_info = json_col(b, "extra_info");
     r->finish = json_col(b, "finish_reason");
     r->raw_prompt = json_col(b, "raw_prompt");
+    r->num_turns = json_col(b, "__num_turns__");
+    r->reward_scores = json_col(b, "reward_scores");
     if (find_mask(r, e) || ids_fit(r, "responses", r->responses, r->valid, r->R, e))
         return e->code;
     return ids_fit(r, "prompts", r->prompts, r->prompt_valid, r->P, e);
@@ -161,6 +163,14 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
         vl_buf_str(out, "null");
     put_json(out, "extra_info", r->extra_info, i);
     put_json(out, "finish_reason", r->finish, i);
+    if (r->num_turns)
+        put_json(out, "num_turns", r->num_turns, i);
+    if (r->reward_scores)
+        put_json(out, "reward_scores", r->reward_scores, i);
+    if (r->brief) {
+        vl_buf_str(out, "}\n");
+        goto done;
+    }
     if (r->prompt_valid) {
         vl_buf_reset(&text);
         prompt_text(r, i, &text);
@@ -176,6 +186,7 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
     if (r->args)
         vl_buf_printf(out, ",\"args\":%s", r->args);
     vl_buf_str(out, "}\n");
+done:
     vl_buf_free(&text);
     vl_buf_free(&truth);
     free(ids);

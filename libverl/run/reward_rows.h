@@ -10,11 +10,13 @@ struct vl_reward_rows {
     const struct vl_batch *b;
     const struct vl_tok *tok;
     int keep_special;
+    int brief;        /* lines without prompt, ids and args, which a verl function does not get */
     const char *args; /* JSON object text for outside commands, or NULL */
     int64_t P, R;
     const int64_t *prompts, *responses, *valid, *prompt_valid; /* valid: (rows, R) by `stride` */
     int64_t stride;
     const struct vl_col *uid, *source, *reward_model, *extra_info, *finish, *raw_prompt;
+    const struct vl_col *num_turns, *reward_scores;
     const int64_t *sample;
 };
 

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "formats/json.h"
-#include "libverl/reward/scorers.h"
 #include "libverl/run/reward_columns.h"
-#include "libverl/run/reward_rows.h"
+#include "libverl/run/reward_process.h"
 
 struct work {
     struct vl_ctx *x;
@@ -22,14 +21,15 @@ struct work {
     char *args_line;      /* --args on one line, for lines to outside scorers */
     int64_t first, count; /* this rank's rows */
     struct vl_score *s;   /* count */
-    int64_t *asked;       /* pool row k is row asked[k] */
-    int64_t nasked, done;
+    int64_t *asked;       /* those with a text to score */
+    int64_t nasked;
     int64_t failed; /* rows whose scorer failed */
 };
 
 static int has_scorer(const struct vl_reward_opts *o)
 {
-    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL);
+    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) +
+           (o->custom_path != NULL);
 }
 
 /* --args for filters and commands: any object, made one line. */
@@ -62,8 +62,12 @@ static void warn_unused(const struct work *w)
                          : vl_parsed_given(p, &o->memory)  ? "--memory"
                                                            : NULL;
 
-    if (unused && !o->filter && !o->command)
-        vl_warn(&w->x->log, "%s has no effect without --jq or --command", unused);
+    if (unused && !vl_reward_has_process(o))
+        vl_warn(&w->x->log,
+                "%s has no effect without --jq, --command or custom_reward_function.path", unused);
+    if (vl_reward_one_call(o) && o->workers > 1)
+        vl_warn(&w->x->log, "--workers has no effect with reward_manager.name=batch: the function "
+                            "is called once, with all rows");
     if (vl_parsed_given(p, &o->error_value) && strcmp(o->on_error, "value"))
         vl_warn(&w->x->log, "--error-value has no effect with --on-error %s (value uses it)",
                 o->on_error);
@@ -76,13 +80,17 @@ static int check_options(struct work *w, struct vl_err *e)
     const struct vl_rule *rule = o->scorer ? vl_rule_named(o->scorer) : NULL;
 
     if (has_scorer(o) > 1)
-        return vl_fail(e, VL_E_USAGE, "--scorer, --jq and --command exclude each other: give one");
-    if (o->custom_path)
         return vl_fail(e, VL_E_USAGE,
-                       "custom_reward_function.path=%s: Python functions are not loaded; wrap it "
-                       "in a program that reads and writes lines and give --command 'python3 "
-                       "wrapper.py' (verl-reward-protocol(7) has one of ten lines)",
-                       o->custom_path);
+                       "--scorer, --jq, --command and custom_reward_function.path exclude each "
+                       "other: give one");
+    if (o->custom_path && o->args)
+        return vl_fail(e, VL_E_USAGE,
+                       "--args does not reach a Python function: give its arguments as "
+                       "custom_reward_function.reward_kwargs.NAME=VALUE");
+    if (!o->custom_path && (vl_parsed_given(w->x->parsed, &o->custom_name) ||
+                            vl_parsed_given(w->x->parsed, &o->custom_kwargs)))
+        vl_warn(&w->x->log, "custom_reward_function.name and .reward_kwargs have no effect without "
+                            "custom_reward_function.path");
     if (o->rm_enable)
         return vl_fail(e, VL_E_USAGE,
                        "reward_model.enable=true: reward models are not scored by this program; "
@@ -98,8 +106,8 @@ static int check_options(struct work *w, struct vl_err *e)
     if (o->overlong && vl_overlong_check(&o->shape, e))
         return e->code;
     warn_unused(w);
-    if (o->filter || o->command)
-        return check_args(w, e);
+    if (vl_reward_has_process(o))
+        return check_args(w, e) ? e->code : vl_reward_process_check(w->x, o, e);
     return vl_rule_args_parse(&w->args, rule, o->args, e);
 }
 
@@ -118,8 +126,9 @@ static int check_sources(const struct work *w, struct vl_err *e)
         vl_reward_row_name(&w->rows, i, name, sizeof name);
         if (!source.n)
             vl_fail(e, VL_E_DATA,
-                    "%s: has no %s to choose a scorer by: give --scorer, --jq or --command", name,
-                    w->o->source_key);
+                    "%s: has no %s to choose a scorer by: give --scorer, --jq, --command "
+                    "or custom_reward_function.path",
+                    name, w->o->source_key);
         else
             vl_fail(e, VL_E_DATA,
                     "%s: no scorer for %s '%.100s'; known are %.600s; or give --scorer, --jq or "
@@ -181,50 +190,11 @@ static int score_by_rules(struct work *w, struct vl_err *e)
     return 0;
 }
 
-/* ---- by processes ---- */
-
-static void pool_line(void *arg, int64_t row, struct vl_buf *out)
+static int score_by_process(struct work *w, struct vl_err *e)
 {
-    struct work *w = arg;
+    const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
 
-    vl_reward_line(&w->rows, w->asked[row], row, out);
-}
-
-static int pool_answer(void *arg, int64_t row, const char *json, size_t n, const char *why)
-{
-    struct work *w = arg;
-    struct vl_score *s = &w->s[w->asked[row] - w->first];
-
-    if (json)
-        vl_score_parse(s, json, n);
-    else
-        vl_score_fail(s, "%s", why);
-    if (w->done < w->nasked)
-        vl_progress(&w->x->log, "rows", ++w->done, w->nasked, NULL);
-    return s->why && !strcmp(w->o->on_error, "fail");
-}
-
-static int score_by_processes(struct work *w, struct vl_err *e)
-{
-    const struct vl_reward_opts *o = w->o;
-    const struct vl_scorers_io io = { w, pool_line, pool_answer };
-    struct vl_scorers_opts p = { o->command, o->filter, o->args, (int)o->workers, o->timeout, 0 };
-    struct vl_scorers_stats st;
-
-    if (!p.workers)
-        p.workers = w->x->comm.threads;
-    if (p.workers > w->nasked)
-        p.workers = w->nasked ? (int)w->nasked : 1;
-    p.memory = o->memory != VL_NULL_I64 ? o->memory : o->filter ? 1024 : 0;
-    p.memory *= 1024 * 1024;
-    if (vl_scorers_run(&p, w->nasked, &io, &st, e))
-        return e->code;
-    if (st.crashed || st.timed_out || st.asked_again)
-        vl_warn(&w->x->log,
-                "scorer: %" PRId64 " crashes, %" PRId64 " time limits passed, %" PRId64
-                " rows asked again",
-                st.crashed, st.timed_out, st.asked_again);
-    return 0;
+    return vl_reward_by_process(w->x, w->o, &job, e);
 }
 
 /* Applies --on-error to the rows without a score. */
@@ -293,7 +263,11 @@ static int choose_rows(struct work *w, struct vl_err *e)
     first = vl_alloc((size_t)(size + 1) * sizeof *first);
     for (int64_t i = 0; i < rows; i++)
         cost[i] = vl_reward_ids(&w->rows, i, ids, &last);
-    vl_comm_cut(size, cost, rows, first);
+    if (vl_reward_one_call(w->o))
+        for (int r = 1; r <= size; r++)
+            first[r] = rows;
+    else
+        vl_comm_cut(size, cost, rows, first);
     w->first = first[w->x->comm.rank];
     w->count = first[w->x->comm.rank + 1] - w->first;
     if (!vl_try_alloc(&w->s, (size_t)w->count, sizeof *w->s, "scores", e) &&
@@ -312,9 +286,9 @@ static int choose_rows(struct work *w, struct vl_err *e)
 
 static int score_rows(struct work *w, struct vl_err *e)
 {
-    int by_process = w->o->filter || w->o->command;
+    int by_process = vl_reward_has_process(w->o);
 
-    if (choose_rows(w, e) || (by_process ? score_by_processes(w, e) : score_by_rules(w, e)) ||
+    if (choose_rows(w, e) || (by_process ? score_by_process(w, e) : score_by_rules(w, e)) ||
         settle(w, e))
         return e->code;
     penalize(w);
@@ -350,7 +324,9 @@ static int open_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_
 static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct vl_tok **t,
                    struct vl_err *e)
 {
-    w->rows = (struct vl_reward_rows){ .keep_special = w->o->keep_special, .args = w->args_line };
+    w->rows = (struct vl_reward_rows){ .keep_special = w->o->keep_special,
+                                       .brief = w->o->custom_path != NULL,
+                                       .args = w->args_line };
     if (!open_tokenizer(x, b, t, e))
         (void)!vl_reward_rows_open(&w->rows, b, w->o->source_key, e);
     w->rows.tok = *t;

@@ -1,4 +1,4 @@
-/* stage_reward.h - scores of responses: by rule, by a jq filter, by an outside command. */
+/* stage_reward.h - scores of responses: by rule, jq filter, command, Python function. */
 #ifndef VL_STAGE_REWARD_H
 #define VL_STAGE_REWARD_H
 
@@ -18,16 +18,17 @@ struct vl_reward_opts {
     int keep_special;
     const char *source_key;  /* data.reward_fn_key */
     const char *manager;     /* reward_manager.name */
-    const char *custom_path; /* custom_reward_function.path: refused, with the way to go */
-    int rm_enable;           /* reward_model.enable: refused */
-    int overlong;            /* dapo's penalty on long responses */
+    const char *custom_path; /* custom_reward_function.path, .name, .reward_kwargs (JSON object) */
+    const char *custom_name, *custom_kwargs;
+    int rm_enable; /* reward_model.enable: refused */
+    int overlong;  /* dapo's penalty on long responses */
     struct vl_overlong shape;
     int overlong_log;
 };
 #define VL_REWARD_DEFAULTS                                                                         \
     {                                                                                              \
         .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
-        .manager = "naive", .shape = {                                                             \
+        .manager = "naive", .custom_name = "compute_score", .shape = {                             \
             VL_NULL_I64,                                                                           \
             VL_NULL_I64,                                                                           \
             1                                                                                      \

@@ -73,7 +73,8 @@ static void expect(const char *command, const char *filter, int odd, const char 
 
     for (int workers = hangs ? 3 : 1; workers <= 3; workers += 2) {
         double limit = hangs ? 1.5 : 20; /* a loaded machine starts sh slowly */
-        struct vl_scorers_opts o = { command, filter, NULL, workers, limit, 0 };
+        const char *const argv[] = { "/bin/sh", "-c", command, NULL };
+        struct vl_scorers_opts o = { command ? argv : NULL, filter, NULL, workers, limit, 0 };
         struct scene s = { 0 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -170,7 +171,8 @@ static void memory_is_limited(void **state)
 
 static void long_lines_pass(void **state)
 {
-    struct vl_scorers_opts o = { SED, NULL, NULL, 2, 20, 0 };
+    const char *const argv[] = { "/bin/sh", "-c", SED, NULL };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 2, 20, 0 };
     struct scene s = { .pad = 300000 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -194,7 +196,8 @@ static void an_endless_answer_is_cut(void **state)
 static void stopping_scores_the_rows_before(void **state)
 {
     for (int workers = 1; workers <= 3; workers++) {
-        struct vl_scorers_opts o = { SH("echo oops", PLAIN), NULL, NULL, workers, 5, 0 };
+        const char *const argv[] = { "/bin/sh", "-c", SH("echo oops", PLAIN), NULL };
+        struct vl_scorers_opts o = { argv, NULL, NULL, workers, 5, 0 };
         struct scene s = { .stop_on_failure = 1 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -211,7 +214,8 @@ static void stopping_scores_the_rows_before(void **state)
 
 static void what_cannot_run_is_said(void **state)
 {
-    struct vl_scorers_opts o = { "/no/such/program --x", NULL, NULL, 2, 5, 0 };
+    const char *const argv[] = { "/bin/sh", "-c", "/no/such/program --x", NULL };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 2, 5, 0 };
     struct scene s = { 0 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -227,6 +231,49 @@ static void what_cannot_run_is_said(void **state)
     clear(&s);
 }
 
+/* A scorer that says it cannot score at all ends the pool with its own words and status. */
+static void fatal_answer(void **state)
+{
+    static const struct {
+        const char *line;
+        int code;
+        const char *why;
+    } c[] = { { "{\"fatal\":\"no key\\nset\"}", VL_E_UNAVAIL, "no key set" },
+              { "{\"fatal\":\"no file\",\"status\":66}", VL_E_NOINPUT, "no file" },
+              { "{\"fatal\":\"odd\",\"status\":1}", VL_E_UNAVAIL, "odd" },
+              { "{\"fatal\":7}", VL_E_UNAVAIL, "cannot score" } };
+    struct scene s = { 0 };
+    struct vl_scorers_stats st;
+    struct vl_err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char command[200];
+        const char *const argv[] = { "/bin/sh", "-c", command, NULL };
+        struct vl_scorers_opts o = { argv, NULL, NULL, 3, 5, 0 };
+
+        snprintf(command, sizeof command, "read -r l; printf '%%s\\n' '%s'; cat >/dev/null",
+                 c[i].line);
+        assert_int_equal(run(&s, &o, &st, &e), c[i].code);
+        assert_non_null(strstr(e.msg, c[i].why));
+    }
+    /* with an id or a score it is an answer of that row */
+    expect("while read -r l; do x=${l#*x\\\":}; x=${x%%,*}; echo \"{\\\"score\\\":$x,"
+           "\\\"fatal\\\":\\\"f\\\"}\"; done",
+           NULL, -1, "");
+    clear(&s);
+}
+
+/* A worker that dies is noticed though a child of its still holds its output. */
+static void death_beside_a_child(void **state)
+{
+    double start = vl_now();
+
+    (void)state;
+    expect(SH("sleep 63 & kill -9 $$", PLAIN), NULL, 5, "signal 9");
+    assert_true(vl_now() - start < 15); /* the time limit there is 20 s */
+}
+
 /* Children of a scorer, also those that moved to a session of their own, are ended with it. */
 static void scorers_children_are_ended(void **state)
 {
@@ -235,15 +282,17 @@ static void scorers_children_are_ended(void **state)
     struct scene s = { 0 };
     struct vl_scorers_stats st;
     struct vl_err e;
-    struct vl_scorers_opts o = { command, NULL, NULL, 1, 5, 0 };
+    const char *const argv[] = { "/bin/sh", "-c", command, NULL };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 1, 5, 0 };
     FILE *f;
 
     (void)state;
     assert_true(fd >= 0);
-    snprintf(command, sizeof command,
-             "setsid sleep 60 & echo $! >>%s; sleep 61 & echo $! >>%s; (setsid sh -c 'echo $$ "
-             ">>%s; exec sleep 62' &) ; exec " SED,
-             path, path, path);
+    snprintf(
+        command, sizeof command,
+        "setsid sleep 60 & echo $! >>%s; sleep 61 & echo $! >>%s; (setsid sh -c 'echo $$ "
+        ">>%s; exec sleep 62' &) ; while [ $(wc -l <%s) -lt 3 ]; do sleep 0.01; done; exec " SED,
+        path, path, path, path);
     assert_int_equal(run(&s, &o, &st, &e), 0);
     assert_true(s.got[11].score == 22);
     f = fdopen(fd, "r");
@@ -271,6 +320,8 @@ int main(void)
         cmocka_unit_test(an_endless_answer_is_cut),
         cmocka_unit_test(stopping_scores_the_rows_before),
         cmocka_unit_test(what_cannot_run_is_said),
+        cmocka_unit_test(fatal_answer),
+        cmocka_unit_test(death_beside_a_child),
         cmocka_unit_test(scorers_children_are_ended),
     };
 

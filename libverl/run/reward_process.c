@@ -1,0 +1,178 @@
+/* reward_process.c - from rows to a pool of scorer processes and back. See reward_process.h.
+ *
+ * A function that takes lists (verl's batch manager) is one row of the pool: its line holds all
+ * rows, its answer all scores. So every rule of the pool about time limits, crashes and garbage
+ * holds for it unchanged. */
+#include "libverl/run/reward_process.h"
+
+#include "formats/json.h"
+#include "libverl/reward/custom.h"
+#include "libverl/reward/scorers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct process {
+    struct vl_ctx *x;
+    const struct vl_reward_opts *o;
+    const struct vl_reward_job *job;
+    int64_t done;
+};
+
+int vl_reward_has_process(const struct vl_reward_opts *o)
+{
+    return o->filter || o->command || o->custom_path;
+}
+
+int vl_reward_one_call(const struct vl_reward_opts *o)
+{
+    return o->custom_path && !strcmp(o->manager, "batch");
+}
+
+static int custom_command(const struct vl_reward_opts *o, char ***argv, struct vl_err *e)
+{
+    const struct vl_custom c = { o->custom_path, o->custom_name, o->custom_kwargs,
+                                 vl_reward_one_call(o) };
+
+    return vl_custom_command(&c, argv, e);
+}
+
+int vl_reward_process_check(struct vl_ctx *x, const struct vl_reward_opts *o, struct vl_err *e)
+{
+    const struct vl_custom c = { .path = o->custom_path };
+    char **argv, *identity;
+
+    if (!o->custom_path)
+        return 0;
+    if (custom_command(o, &argv, e))
+        return e->code;
+    vl_custom_free(argv);
+    identity = vl_custom_identity(&c);
+    vl_parsed_effective(x->parsed, &o->custom_path, identity);
+    free(identity);
+    return 0;
+}
+
+static struct vl_score *score_of(const struct process *p, int64_t k)
+{
+    return &p->job->s[p->job->asked[k] - p->job->first];
+}
+
+/* One row a line. */
+static void put_row(void *arg, int64_t k, struct vl_buf *out)
+{
+    const struct process *p = arg;
+
+    vl_reward_line(p->job->rows, p->job->asked[k], k, out);
+}
+
+static int take_answer(void *arg, int64_t k, const char *json, size_t n, const char *why)
+{
+    struct process *p = arg;
+    struct vl_score *s = score_of(p, k);
+
+    if (json)
+        vl_score_parse(s, json, n);
+    else
+        vl_score_fail(s, "%s", why);
+    if (p->done < p->job->nasked)
+        vl_progress(&p->x->log, "rows", ++p->done, p->job->nasked, NULL);
+    return s->why && !strcmp(p->o->on_error, "fail");
+}
+
+/* All rows in one line: {"id":0,"rows":[{...},...]}. */
+static void put_all(void *arg, int64_t k, struct vl_buf *out)
+{
+    const struct process *p = arg;
+
+    vl_buf_printf(out, "{\"id\":%" PRId64 ",\"rows\":[", k);
+    for (int64_t i = 0; i < p->job->nasked; i++) {
+        put_row(arg, i, out);
+        out->s[out->n - 1] = ','; /* its line feed */
+    }
+    out->n -= p->job->nasked > 0;
+    vl_buf_str(out, "]}\n");
+}
+
+static void fail_all(const struct process *p, const char *why)
+{
+    for (int64_t i = 0; i < p->job->nasked; i++)
+        vl_score_fail(score_of(p, i), "%s", why);
+}
+
+/* {"scores":[...]} with one entry a row, each an answer of its own; anything else fails them all. */
+static int take_all(void *arg, int64_t k, const char *json, size_t n, const char *why)
+{
+    struct process *p = arg;
+    struct vl_score whole = { 0 };
+    struct vl_err ignored = { 0 };
+    struct vl_json j = { 0 };
+    int64_t list = -1;
+
+    (void)k;
+    if (json && !vl_json_parse(&j, json, n, "answer", &ignored))
+        list = vl_json_get(&j, 0, "scores");
+    if (vl_json_is(&j, list, VL_JSON_ARRAY) && j.node[list].count == p->job->nasked) {
+        uint32_t c = (uint32_t)list + 1;
+
+        for (int64_t i = 0; i < p->job->nasked; i++, c = j.node[c].next) {
+            struct vl_buf raw = { 0 };
+
+            vl_json_raw(&j, c, &raw);
+            vl_score_parse(score_of(p, i), raw.s, raw.n);
+            vl_buf_free(&raw);
+        }
+    } else {
+        if (json)
+            vl_score_parse(&whole, json, n); /* {"error": TEXT} and what is no answer */
+        fail_all(p, why ? why : whole.why ? whole.why : "answered without a list of scores");
+        vl_score_free(&whole);
+    }
+    vl_json_free(&j);
+    return 0;
+}
+
+static int run(struct process *p, const struct vl_scorers_opts *so, struct vl_err *e)
+{
+    int one = vl_reward_one_call(p->o);
+    const struct vl_scorers_io io = { p, one ? put_all : put_row, one ? take_all : take_answer };
+    int64_t nasked = p->job->nasked;
+    struct vl_scorers_stats st;
+
+    if (vl_scorers_run(so, one ? nasked > 0 : nasked, &io, &st, e))
+        return e->code;
+    if (st.crashed || st.timed_out || st.asked_again)
+        vl_warn(&p->x->log,
+                "scorer: %" PRId64 " crashes, %" PRId64 " time limits passed, %" PRId64
+                " rows asked again",
+                st.crashed, st.timed_out, st.asked_again);
+    return 0;
+}
+
+int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
+                         const struct vl_reward_job *job, struct vl_err *e)
+{
+    const char *shell[] = { "/bin/sh", "-c", o->command, NULL };
+    struct process p = { x, o, job, 0 };
+    struct vl_scorers_opts so = { o->command ? shell : NULL,
+                                  o->filter,
+                                  o->args,
+                                  (int)(o->workers ? o->workers : x->comm.threads),
+                                  o->timeout,
+                                  0 };
+    char **argv = NULL;
+
+    if (o->custom_path) {
+        if (custom_command(o, &argv, e))
+            return e->code;
+        so.argv = (const char *const *)argv;
+    }
+    if (so.workers > job->nasked)
+        so.workers = job->nasked ? (int)job->nasked : 1;
+    so.memory = o->memory != VL_NULL_I64 ? o->memory : o->filter ? 1024 : 0;
+    so.memory *= 1024 * 1024;
+    (void)!run(&p, &so, e);
+    vl_custom_free(argv);
+    return e->code;
+}

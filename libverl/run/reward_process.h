@@ -1,0 +1,31 @@
+/* reward_process.h - rows scored by processes: jq filters, commands, verl's Python functions. */
+#ifndef VL_REWARD_PROCESS_H
+#define VL_REWARD_PROCESS_H
+
+#include "libverl/reward/score.h"
+#include "libverl/run/reward_rows.h"
+#include "libverl/run/stage_reward.h"
+
+/* The rows one rank scores. */
+struct vl_reward_job {
+    const struct vl_reward_rows *rows;
+    const int64_t *asked; /* row numbers */
+    int64_t nasked;
+    struct vl_score *s; /* row i's score is s[i - first] */
+    int64_t first;
+};
+
+/* Whether the options name a scorer that is a process. */
+int vl_reward_has_process(const struct vl_reward_opts *o);
+/* What can be refused before anything is read: a function's file, python3. */
+int vl_reward_process_check(struct vl_ctx *x, const struct vl_reward_opts *o,
+                            struct vl_err *e) VL_MUST_CHECK;
+/* Whether all rows go into one call (reward_manager.name=batch with a function of the user's): they
+ * cannot be divided among ranks then. */
+int vl_reward_one_call(const struct vl_reward_opts *o);
+/* Fills job->s. A row whose scorer failed has its reason there; with --on-error fail rows behind
+ * the first such one may be left without either. Errors are the pool's (scorers.h). */
+int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
+                         const struct vl_reward_job *job, struct vl_err *e) VL_MUST_CHECK;
+
+#endif
