@@ -26,11 +26,22 @@ int main(int argc, char **argv)
     const struct vl_opt opts[] = {
         { .type = VL_T_GROUP, .help = "Rows" },
         { .type = VL_T_STR,
+          .name = "dataset",
+          .dst = &o.dataset,
+          .arg = "NAME",
+          .help = "built-in filter for a common data set; help lists them" },
+        { .type = VL_T_STR,
+          .name = "print-map",
+          .dst = &o.print_map,
+          .arg = "NAME",
+          .help = "print that filter, to read it or to start --map from, and exit" },
+        { .type = VL_T_STR,
           .name = "map",
           .dst = &o.map,
           .arg = "FILTER",
           .flags = VL_F_PROV,
-          .help = "jq filter that makes {prompt, data_source, reward_model, extra_info} of a row" },
+          .help = "jq filter that makes {prompt, data_source, reward_model, extra_info} of a row; "
+                  "after --dataset it goes on from what that made" },
         { .type = VL_T_I64,
           .name = "step",
           .dst = &o.step,
@@ -299,14 +310,16 @@ int main(int argc, char **argv)
     const struct vl_program program = {
         .name = "verl-data",
         .summary = "rows of JSON lines to one tokenized prompt batch",
-        .usage = "[OPTION...] [key=value...] FILE...",
+        .usage = "[OPTION...] [key=value...] FILE...\n"
+                 "       verl-data --dataset help | --print-map NAME",
         .subtree = "data",
         .opts = opts,
         .takes_operands = 1,
         .omit = VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_THREADS,
         .details = "Writes prompts, input_ids, attention_mask, position_ids, uid, sample = 0, "
                    "raw_prompt, index and\none column for each other member of the rows.\n\n"
-                   "  verl-data train.jsonl -m MODEL --step 3 --batch-size 64 -o prompts.dp\n",
+                   "  verl-data train.jsonl -m MODEL --step 3 --batch-size 64 -o prompts.dp\n"
+                   "  verl-data gsm8k/test.jsonl -m MODEL --dataset gsm8k --validate -o val.dp\n",
     };
 
     return vl_main(&program, &common, argc, argv, vl_stage_data, &o);

@@ -247,20 +247,4 @@ ok "the examples of verl-data(1) run" '
     sh -e ex.sh
     [ "$(rows prompts.dp . | wc -l)" = 64 ]'
 
-if [ -n "$SHARED" ]; then
-    d=$SHARED/data/datasets
-    ok "GSM8K, MATH-500 and AIME: every row, by a jq filter" '
-        while read -r n f map; do
-            verl-data -q "$d/$f" -m "$bytes" --map "$map" -o ds.dp
-            [ "$(verl-dump --meta ds.dp | jq .data_counts.rows)" = $n ] || { echo "$f: not $n"; false; }
-        done <<END
-7473 gsm8k/train.jsonl {prompt: [{role: "user", content: .question}], reward_model: {ground_truth: (.answer | split("#### ")[1])}}
-1319 gsm8k/test.jsonl {prompt: .question}
-500 math500/test.jsonl {prompt: .problem, reward_model: {ground_truth: .answer}}
-30 aime/aime2024.jsonl {prompt: tostring}
-30 aime/aime2025.jsonl {prompt: tostring}
-END'
-else
-    skip "no shared data sets"
-fi
 done_testing

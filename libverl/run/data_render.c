@@ -51,6 +51,15 @@ static void talk_say(struct talk *t, const char *role, const char *content, size
     talk_done(t, 0);
 }
 
+/* An assistant's message, unless it says that it has no weight (OpenAI's files). */
+static int is_answer(const struct vl_json *j, int64_t at)
+{
+    int64_t weight;
+
+    return vl_json_streq(j, vl_json_get(j, at, "role"), "assistant") &&
+           !(vl_json_i64(j, vl_json_get(j, at, "weight"), &weight) && weight == 0);
+}
+
 /* Adds messages first..last of a list, or a string as one user message. */
 static void talk_add(struct talk *t, const struct vl_json *j, int64_t at, int64_t first,
                      int64_t last)
@@ -70,7 +79,7 @@ static void talk_add(struct talk *t, const struct vl_json *j, int64_t at, int64_
             continue;
         talk_next(t);
         vl_json_raw(j, c, &t->text);
-        talk_done(t, vl_json_streq(j, vl_json_get(j, c, "role"), "assistant"));
+        talk_done(t, is_answer(j, c));
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "libverl/base/fs.h"
 #include "libverl/base/philox.h"
+#include "libverl/run/data_maps.h"
 
 #define SAMPLE_EPOCH UINT32_MAX /* the permutation that max_samples draws from */
 
@@ -20,7 +21,9 @@ static const char *const adds[] = { "prompts",      "input_ids",  "attention_mas
 
 struct data {
     struct vl_ctx *x;
+    struct vl_data_opts opts; /* with the filter of --dataset */
     const struct vl_data_opts *o;
+    char *map;
     struct vl_lines lines;
     struct vl_row_work work;
     struct vl_row *row; /* candidates, in file order */
@@ -115,6 +118,46 @@ static const char *find_model(const struct data *d, struct vl_err *e)
                 "no tokenizer: give a model directory with -m DIR (or data.tokenizer=, "
                 "actor_rollout_ref.model.path=)");
     return m;
+}
+
+/* --dataset's filter, then --map's. Provenance has this text, so that it is the same batch whichever
+ * way the filter was given. */
+static int find_map(struct data *d, const struct vl_data_opts *given, struct vl_err *e)
+{
+    const struct vl_data_map *m;
+    struct vl_buf both = { 0 }, json = { 0 };
+
+    if (!given->dataset)
+        return 0;
+    if (!(m = vl_data_map_find(given->dataset, e)))
+        return e->code;
+    if (given->map)
+        vl_buf_printf(&both, "(%s) |\n%s", m->filter, given->map);
+    else
+        vl_buf_str(&both, m->filter);
+    d->map = vl_buf_detach(&both);
+    d->opts.map = d->map;
+    (void)vl_json_put_str(&json, d->map, strlen(d->map));
+    vl_parsed_effective(d->x->parsed, &given->map, json.s);
+    vl_buf_free(&json);
+    return 0;
+}
+
+/* What --dataset help and --print-map print. */
+static int print_maps(struct vl_ctx *x, const struct vl_data_opts *o, struct vl_err *e)
+{
+    const struct vl_data_map *m;
+    struct vl_buf t = { 0 };
+
+    if (!o->print_map)
+        for (m = vl_data_maps(); m->name; m++)
+            vl_buf_printf(&t, "%-16s %s\n", m->name, m->what);
+    else if ((m = vl_data_map_find(o->print_map, e)))
+        vl_buf_printf(&t, "%s\n", m->filter);
+    if (!e->code)
+        (void)!vl_publish_file(x->common->output, t.s, t.n, 0, e);
+    vl_buf_free(&t);
+    return e->code;
 }
 
 /* ---- rows ---- */
@@ -389,10 +432,14 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
 
 int vl_stage_data(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
-    struct data d = { .x = x, .o = opts };
+    const struct vl_data_opts *o = opts;
+    struct data d = { .x = x, .opts = *o };
     struct vl_batch b = { 0 };
 
-    if (x->comm.rank == 0)
+    d.o = &d.opts;
+    if (o->print_map || (o->dataset && strcmp(o->dataset, "help") == 0))
+        return x->comm.rank == 0 ? print_maps(x, o, e) : 0;
+    if (x->comm.rank == 0 && find_map(&d, o, e) == 0)
         (void)!build(&d, &b, e);
     if (vl_stage_write(x, &b, adds, NULL, e) == 0 && x->comm.rank == 0)
         report(&d);
@@ -400,6 +447,7 @@ int vl_stage_data(struct vl_ctx *x, const void *opts, struct vl_err *e)
         vl_row_free(&d.row[i]);
     free(d.row);
     free(d.pick);
+    free(d.map);
     vl_row_work_close(&d.work);
     vl_lines_free(&d.lines);
     vl_batch_free(&b);

@@ -10,11 +10,13 @@
 
 struct vl_data_opts {
     struct vl_strs train_files, val_files;
-    const char *map;     /* jq filter from a row to {prompt, ...}, or NULL */
-    int64_t step, batch; /* 1-based step; 0-based generation batch; VL_NULL_I64: not given */
-    int64_t batch_size;  /* rows of a training batch; VL_NULL_I64: not given */
-    const char *rest;    /* rows left over at an epoch's end: "drop" or "keep" */
-    int all, validate;   /* every row; the validation set */
+    const char *dataset;   /* name of a built-in filter, "help", or NULL */
+    const char *map;       /* jq filter from a row to {prompt, ...}, or NULL; after dataset's */
+    const char *print_map; /* name of a filter to print, or NULL */
+    int64_t step, batch;   /* 1-based step; 0-based generation batch; VL_NULL_I64: not given */
+    int64_t batch_size;    /* rows of a training batch; VL_NULL_I64: not given */
+    const char *rest;      /* rows left over at an epoch's end: "drop" or "keep" */
+    int all, validate;     /* every row; the validation set */
     int shuffle, val_shuffle;
     int64_t data_seed;                /* VL_NULL_I64: --seed */
     int64_t train_max, val_max;       /* -1: all */

@@ -1,0 +1,133 @@
+/* data_maps.c - the filters behind --dataset. See data_maps.h.
+ *
+ * Prompts are worded as verl's preparation scripts word them, and data_source is what they write, so
+ * that verl-reward finds the same scorer. What a row has besides goes to extra_info. A row that such
+ * a script has made already passes as it is. */
+#include "libverl/run/data_maps.h"
+
+#include <string.h>
+
+#define SHAPED "if (.prompt | type) == \"array\" and has(\"reward_model\") then . else\n"
+
+#define GSM8K_STEPS "\"Let's think step by step and output the final answer after \\\"####\\\".\""
+#define MATH_STEPS  "\"Let's think step by step and output the final answer within \\\\boxed{}.\""
+
+/* The content of the last box of a solution, as the scorer reads a response. */
+#define DEF_BOXED                                                                                  \
+    "def balanced: explode as $c |\n"                                                              \
+    "    [foreach $c[] as $x (1; if $x == 123 then . + 1 elif $x == 125 then . - 1 else . end)] |" \
+    "\n"                                                                                           \
+    "    index(0) as $n | if $n then $c[:$n] | implode else null end;\n"                           \
+    "def boxed: if contains(\"\\\\boxed \") then split(\"\\\\boxed \")[-1] | split(\"$\")[0]\n"    \
+    "    elif contains(\"\\\\boxed{\") then split(\"\\\\boxed{\")[-1] | balanced\n"                \
+    "    elif contains(\"\\\\fbox{\") then split(\"\\\\fbox{\")[-1] | balanced else null end;\n"
+
+/* The wording of DAPO's training set and of its AIME sets. */
+#define DAPO_PROMPT(problem)                                                                       \
+    "[{role: \"user\", content: (\"Solve the following math problem step by step. The last line "  \
+    "of your response should be of the form Answer: $Answer (without quotes) where $Answer is "    \
+    "the answer to the problem.\\n\\n\" + " problem                                                \
+    " + \"\\n\\nRemember to put your answer on its own line after \\\"Answer:\\\".\")}]"
+
+/* "033" and 33 are one answer, and the scorer compares text. */
+#define AIME(source)                                                                               \
+    SHAPED                                                                                         \
+    "def year: [.year, .url, .id, .ID] | map(tostring | scan(\"20[0-9][0-9]\")) | first // \"\";"  \
+    "\n"                                                                                           \
+    "(.problem // .question // .Problem) as $problem | (.answer // .Answer) as $answer |\n"        \
+    "{\n"                                                                                          \
+    "  data_source: " source ",\n"                                                                 \
+    "  prompt: " DAPO_PROMPT(                                                                      \
+        "$problem") ",\n"                                                                          \
+                    "  ability: \"math\",\n"                                                       \
+                    "  reward_model: {style: \"rule\", ground_truth: ($answer | tostring | "       \
+                    "sub(\"^0+(?=[0-9])\"; \"\"))},\n"                                             \
+                    "  extra_info: del(.problem, .question, .Problem, .answer, .Answer)\n"         \
+                    "} end"
+
+static const struct vl_data_map maps[] = {
+    { "gsm8k", "openai/gsm8k: {question, answer}; the answer is what follows \"#### \"",
+      SHAPED "{\n"
+             "  data_source: \"openai/gsm8k\",\n"
+             "  prompt: [{role: \"user\", content: (.question + \" \" + " GSM8K_STEPS ")}],\n"
+             "  ability: \"math\",\n"
+             "  reward_model: {style: \"rule\", ground_truth: ((.answer | capture(\"#### "
+             "(?<n>-?[0-9.,]+)\").n | gsub(\",\"; \"\"))\n"
+             "    // error(\"the answer has no #### NUMBER\"))},\n"
+             "  extra_info: .\n"
+             "} end" },
+    { "gsm8k-sft", "the same rows to fine-tune on: the response is the worked answer",
+      "{\n"
+      "  prompt: [{role: \"user\", content: (.question + \" \" + " GSM8K_STEPS ")}],\n"
+      "  response: .answer\n"
+      "}" },
+    { "math", "MATH and MATH-500: {problem, solution} or {problem, answer}; boxed answers",
+      SHAPED DEF_BOXED
+      "{\n"
+      "  data_source: (if has(\"answer\") then \"HuggingFaceH4/MATH-500\"\n"
+      "    else \"DigitalLearningGmbH/MATH-lighteval\" end),\n"
+      "  prompt: [{role: \"user\", content: (.problem + \" \" + " MATH_STEPS ")}],\n"
+      "  ability: \"math\",\n"
+      "  reward_model: {style: \"rule\", ground_truth: (if has(\"answer\") then .answer else "
+      ".solution | boxed end\n"
+      "    // error(\"the solution has no \\\\boxed{} answer\"))},\n"
+      "  extra_info: del(.problem, .answer)\n"
+      "} end" },
+    { "math-sft", "the same rows to fine-tune on: the response is the solution",
+      "{\n"
+      "  prompt: [{role: \"user\", content: (.problem + \" \" + " MATH_STEPS ")}],\n"
+      "  response: .solution\n"
+      "}" },
+    { "aime", "AIME: {problem, answer}; data_source has the year where the row says it",
+      AIME("(\"aime\" + year)") },
+    { "aime2024", "the same, data_source aime2024", AIME("\"aime2024\"") },
+    { "aime2025", "the same, data_source aime2025", AIME("\"aime2025\"") },
+    { "dapo", "DAPO-Math-17k: verl's rows as they are, or {prompt or problem, answer or solution}",
+      "if has(\"source_prompt\") then .prompt = .source_prompt | del(.source_prompt, .solution)\n"
+      "elif (.prompt | type) == \"array\" then .\n"
+      "else (.problem // .question // .prompt) as $problem |\n"
+      "{\n"
+      "  data_source: \"math_dapo\",\n"
+      "  prompt: " DAPO_PROMPT(
+          "$problem") ",\n"
+                      "  ability: \"MATH\",\n"
+                      "  reward_model: {style: \"rule-lighteval/MATH_v2\",\n"
+                      "    ground_truth: (.answer // .solution // .reward_model.ground_truth\n"
+                      "      // error(\"no answer, solution or reward_model.ground_truth\"))},\n"
+                      "  extra_info: ((.extra_info // {}) + del(.problem, .question, .prompt, "
+                      ".answer, .solution, "
+                      ".extra_info, .reward_model))\n"
+                      "} end" },
+    { "openai-messages",
+      "--sft on {messages, tools}; an assistant message of weight 0 is not trained on",
+      "def object: . as $s | if type == \"string\" then [try fromjson catch $s] | first else . end;"
+      "\n"
+      ".messages |= map(.content = (.content // \"\") |\n"
+      "  if .tool_calls then .tool_calls |= map(\n"
+      "    if .function.arguments then .function.arguments = (.function.arguments | object)\n"
+      "    else . end) else . end)" },
+    { NULL, NULL, NULL },
+};
+
+const struct vl_data_map *vl_data_maps(void)
+{
+    return maps;
+}
+
+const struct vl_data_map *vl_data_map_find(const char *name, struct vl_err *e)
+{
+    struct vl_buf known = { 0 };
+
+    for (const struct vl_data_map *m = maps; m->name; m++) {
+        if (strcmp(m->name, name) == 0) {
+            vl_buf_free(&known);
+            return m;
+        }
+        vl_buf_printf(&known, "%s%s", known.n ? ", " : "", m->name);
+    }
+    vl_fail(e, VL_E_USAGE,
+            "--dataset %s is not known; there are %s, and --map FILTER for any other", name,
+            known.s);
+    vl_buf_free(&known);
+    return NULL;
+}
