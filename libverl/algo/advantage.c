@@ -1,7 +1,8 @@
 /* advantage.c - the registry of advantage estimators and the estimators that give every token of a
  * row the same advantage or discount rewards along it; the token baselines are in adv_token.c.
  *
- * Notation: s_i = score of row i, M = mask, mu and n = mean score and size of the row's group. */
+ * Notation: s_i = score of row i, M = mask, mu and n = mean score and size of the row's group. The
+ * functions bear the names of the table. */
 #include "libverl/algo/advantage.h"
 
 #include <math.h>
@@ -27,53 +28,50 @@ double vl_adv_score(const struct vl_adv_in *in, int64_t i)
 
 /* ---- Scores of rows and their groups ---- */
 
-struct scores {
-    double *s;       /* (B) */
-    double *a;       /* (B) the row's advantage, to be spread over its tokens */
-    double *n, *sum; /* (groups) rows that count, sum of their scores */
-    double *mean;    /* (groups) */
-    double *var;     /* (groups) unbiased, second pass; 0 for one row */
-    double *store;
-    double rows; /* rows that count */
-};
-
 static int counts(const struct vl_adv_in *in, int64_t i)
 {
     return !in->left_out || !in->left_out[i];
 }
 
-static int scores_alloc(struct scores *c, const struct vl_adv_in *in, struct vl_err *e)
+/* c->s is the memory of all arrays: free it with free(c->s). */
+static int scores_alloc(struct vl_adv_scores *c, const struct vl_adv_in *in, struct vl_err *e)
 {
     int64_t B = in->B, G = in->groups.n;
 
-    *c = (struct scores){ 0 };
-    if (vl_try_alloc(&c->store, (size_t)(2 * B + 4 * G), sizeof(double), "advantages", e))
+    *c = (struct vl_adv_scores){ 0 };
+    if (vl_try_alloc(&c->s, (size_t)(B + 5 * G), sizeof(double), "advantages", e))
         return e->code;
-    c->s = c->store;
-    c->a = c->s + B;
-    c->n = c->a + B;
-    c->sum = c->n + G;
-    c->mean = c->sum + G;
+    c->n = c->s + B;
+    c->mean = c->n + G;
     c->var = c->mean + G;
+    c->len_mean = c->var + G;
     return 0;
 }
 
-/* The groups' statistics of the scores in c->s. */
-static void scores_count(struct scores *c, const struct vl_adv_in *in)
+/* Everything else, from the scores in c->s. */
+static void scores_count(struct vl_adv_scores *c, const struct vl_adv_in *in)
 {
     int64_t B = in->B, G = in->groups.n;
+    double *len = c->len_mean + G;
 
-    memset(c->n, 0, (size_t)(4 * G) * sizeof *c->n);
-    c->rows = 0;
+    memset(c->n, 0, (size_t)(5 * G) * sizeof(*c->n));
+    c->rows = c->nonzero = 0;
     for (int64_t i = 0; i < B; i++) {
         if (!counts(in, i))
             continue;
-        c->n[in->groups.of[i]] += 1;
-        c->sum[in->groups.of[i]] += c->s[i];
+        int64_t g = in->groups.of[i];
+        double valid = (double)vl_masked_count(in->mask + i * in->L, in->L);
         c->rows += 1;
+        c->nonzero += c->s[i] != 0;
+        c->n[g] += 1;
+        c->mean[g] += c->s[i];
+        len[g] += valid;
+        c->len_mean[g] += valid * c->s[i];
     }
-    for (int64_t g = 0; g < G; g++)
-        c->mean[g] = c->n[g] > 0 ? c->sum[g] / c->n[g] : 0;
+    for (int64_t g = 0; g < G; g++) {
+        c->mean[g] = c->n[g] > 0 ? c->mean[g] / c->n[g] : 0;
+        c->len_mean[g] = len[g] > 0 ? c->len_mean[g] / len[g] : 0;
+    }
     for (int64_t i = 0; i < B; i++) {
         int64_t g = in->groups.of[i];
         double d = c->s[i] - c->mean[g];
@@ -82,7 +80,7 @@ static void scores_count(struct scores *c, const struct vl_adv_in *in)
     }
 }
 
-static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_err *e)
+static int scores_make(struct vl_adv_scores *c, const struct vl_adv_in *in, struct vl_err *e)
 {
     if (scores_alloc(c, in, e))
         return e->code;
@@ -92,110 +90,89 @@ static int scores_make(struct scores *c, const struct vl_adv_in *in, struct vl_e
     return 0;
 }
 
-static void scores_free(struct scores *c)
-{
-    free(c->store);
-}
-
 /* adv = ret = a_i at the row's valid tokens, 0 elsewhere. */
-static void spread(const struct vl_adv_in *in, const double *a, float *adv, float *ret)
+static void spread_row(const struct vl_adv_in *in, int64_t i, double a, float *adv, float *ret)
 {
-    for (int64_t i = 0; i < in->B; i++) {
-        for (int64_t j = i * in->L; j < (i + 1) * in->L; j++) {
-            adv[j] = in->mask[j] ? (float)a[i] : 0;
-            if (ret)
-                ret[j] = adv[j];
-        }
-    }
+    for (int64_t j = i * in->L; j < (i + 1) * in->L; j++)
+        adv[j] = ret[j] = in->mask[j] ? (float)a : 0;
 }
 
-/* An estimator that is a number per row: row_adv of the row, from scores and group. */
-static int by_row(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                  double (*row_adv)(const struct scores *c, int64_t i, int64_t g,
-                                    const struct vl_adv_opts *o),
-                  struct vl_err *e)
+static int by_row(const struct vl_adv_estimator *a, const struct vl_adv_in *in,
+                  const struct vl_adv_opts *o, float *adv, float *ret, struct vl_err *e)
 {
-    struct scores c;
+    struct vl_adv_scores c;
 
     if (scores_make(&c, in, e))
         return e->code;
     for (int64_t i = 0; i < in->B; i++)
-        c.a[i] = counts(in, i) ? row_adv(&c, i, in->groups.of[i], o) : 0;
-    spread(in, c.a, adv, ret);
-    scores_free(&c);
+        spread_row(in, i, counts(in, i) ? a->row(&c, i, in->groups.of[i], o) : 0, adv, ret);
+    free(c.s);
     return 0;
 }
 
 /* s - mu; a group of one keeps its score. */
-static double centred(const struct scores *c, int64_t i, int64_t g)
+static double centred(const struct vl_adv_scores *c, int64_t i, int64_t g,
+                      const struct vl_adv_opts *o)
 {
+    (void)o;
     return c->n[g] > 1 ? c->s[i] - c->mean[g] : c->s[i];
 }
 
 /* GRPO (Shao et al. 2024): (s - mu) / (sigma + 1e-6), sigma with n - 1; without
  * norm_adv_by_std_in_grpo (Dr. GRPO) s - mu. A group of one: mu = 0, sigma = 1. */
-static double row_grpo(const struct scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
+static double grpo(const struct vl_adv_scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
 {
     double sigma = c->n[g] > 1 ? sqrt(c->var[g]) : 1;
-    return o->norm_by_std ? centred(c, i, g) / (sigma + 1e-6) : centred(c, i, g);
-}
-
-static int adv_grpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                    struct vl_err *e)
-{
-    return by_row(in, o, adv, ret, row_grpo, e);
+    return o->norm_by_std ? centred(c, i, g, o) / (sigma + 1e-6) : centred(c, i, g, o);
 }
 
 /* As grpo with a floor under the variance: sigma = sqrt(max(var, 1e-6)). */
-static double row_grpo_vectorized(const struct scores *c, int64_t i, int64_t g,
-                                  const struct vl_adv_opts *o)
+static double grpo_vectorized(const struct vl_adv_scores *c, int64_t i, int64_t g,
+                              const struct vl_adv_opts *o)
 {
     double sigma = c->n[g] > 1 ? sqrt(c->var[g] > 1e-6 ? c->var[g] : 1e-6) : 1;
-    return o->norm_by_std ? centred(c, i, g) / (sigma + 1e-6) : centred(c, i, g);
-}
-
-static int adv_grpo_vectorized(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
-                               float *ret, struct vl_err *e)
-{
-    return by_row(in, o, adv, ret, row_grpo_vectorized, e);
+    return o->norm_by_std ? centred(c, i, g, o) / (sigma + 1e-6) : centred(c, i, g, o);
 }
 
 /* RLOO (Ahmadian et al. 2024): score minus the mean of the others, (s - mu) n/(n - 1). */
-static double row_rloo(const struct scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
+static double rloo(const struct vl_adv_scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
 {
-    (void)o;
     double n = c->n[g];
-    return n > 1 ? (c->s[i] - c->mean[g]) * n / (n - 1) : c->s[i];
-}
-
-static int adv_rloo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                    struct vl_err *e)
-{
-    return by_row(in, o, adv, ret, row_rloo, e);
+    return n > 1 ? centred(c, i, g, o) * n / (n - 1) : c->s[i];
 }
 
 /* As rloo, but a group of one gets 0. */
-static double row_rloo_vectorized(const struct scores *c, int64_t i, int64_t g,
-                                  const struct vl_adv_opts *o)
+static double rloo_vectorized(const struct vl_adv_scores *c, int64_t i, int64_t g,
+                              const struct vl_adv_opts *o)
 {
-    return c->n[g] > 1 ? row_rloo(c, i, g, o) : 0;
+    return c->n[g] > 1 ? rloo(c, i, g, o) : 0;
 }
 
-static int adv_rloo_vectorized(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
-                               float *ret, struct vl_err *e)
+/* OPO (Hao et al. 2025): s - b with the length-weighted mean b = sum(len s) / sum(len); b = 0 for a
+ * group of one. In a group without any valid token there is nothing to spread to. */
+static double opo(const struct vl_adv_scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
 {
-    return by_row(in, o, adv, ret, row_rloo_vectorized, e);
+    (void)o;
+    return c->s[i] - (c->n[g] > 1 ? c->len_mean[g] : 0);
+}
+
+/* GPG (Chu et al. 2025): alpha (s - mu), alpha = rows / max(1, rows with s != 0), whole batch. */
+static double gpg(const struct vl_adv_scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o)
+{
+    return c->rows / (c->nonzero > 1 ? c->nonzero : 1) * centred(c, i, g, o);
 }
 
 /* Pass@k (Walder & Karkhanis 2025): the best row gets s_max - s_2nd, every other row 0; divided by
  * sigma + 1e-6 when normalising. Two equal maxima give 0. */
-static int adv_grpo_passk(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
-                          float *ret, struct vl_err *e)
+static int grpo_passk(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
+                      float *ret, struct vl_err *e)
 {
-    struct scores c;
+    struct vl_adv_scores c;
 
     if (scores_make(&c, in, e))
         return e->code;
+    for (int64_t i = 0; i < in->B; i++)
+        spread_row(in, i, 0, adv, ret);
     for (int64_t g = 0; g < in->groups.n; g++) {
         double best = -INFINITY, second = -INFINITY;
         int64_t at = -1;
@@ -211,60 +188,10 @@ static int adv_grpo_passk(const struct vl_adv_in *in, const struct vl_adv_opts *
             }
         }
         if (at >= 0)
-            c.a[at] = (best - second) / (o->norm_by_std ? sqrt(c.var[g]) + 1e-6 : 1);
+            spread_row(in, at, (best - second) / (o->norm_by_std ? sqrt(c.var[g]) + 1e-6 : 1), adv,
+                       ret);
     }
-    spread(in, c.a, adv, ret);
-    scores_free(&c);
-    return 0;
-}
-
-/* OPO (Hao et al. 2025): s - b with the length-weighted mean b = sum(len s) / sum(len); b = 0 for a
- * group of one. In a group without any valid token there is nothing to spread to. */
-static int adv_opo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                   struct vl_err *e)
-{
-    struct scores c;
-    double *len = NULL, *weighted = NULL;
-
-    (void)o;
-    if (scores_make(&c, in, e))
-        return e->code;
-    if (vl_try_alloc(&len, (size_t)in->groups.n, sizeof(double), "opo", e) ||
-        vl_try_alloc(&weighted, (size_t)in->groups.n, sizeof(double), "opo", e))
-        goto done;
-    for (int64_t i = 0; i < in->B; i++) {
-        double n = counts(in, i) ? (double)vl_masked_count(in->mask + i * in->L, in->L) : 0;
-        len[in->groups.of[i]] += n;
-        weighted[in->groups.of[i]] += n * c.s[i];
-    }
-    for (int64_t i = 0; i < in->B; i++) {
-        int64_t g = in->groups.of[i];
-        c.a[i] = c.s[i] - (c.n[g] > 1 && len[g] > 0 ? weighted[g] / len[g] : 0);
-    }
-    spread(in, c.a, adv, ret);
-done:
-    free(len);
-    free(weighted);
-    scores_free(&c);
-    return e->code;
-}
-
-/* GPG (Chu et al. 2025): alpha (s - mu), alpha = rows / max(1, rows with s != 0), whole batch. */
-static int adv_gpg(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                   struct vl_err *e)
-{
-    struct scores c;
-    double m = 0;
-
-    (void)o;
-    if (scores_make(&c, in, e))
-        return e->code;
-    for (int64_t i = 0; i < in->B; i++)
-        m += counts(in, i) && c.s[i] != 0;
-    for (int64_t i = 0; i < in->B; i++)
-        c.a[i] = counts(in, i) ? c.rows / (m > 1 ? m : 1) * centred(&c, i, in->groups.of[i]) : 0;
-    spread(in, c.a, adv, ret);
-    scores_free(&c);
+    free(c.s);
     return 0;
 }
 
@@ -278,19 +205,12 @@ static int whiten_valid(const struct vl_adv_in *in, float *adv, struct vl_err *e
 
 /* REINFORCE++ with group baseline (Hu et al. 2025): whiten(s - mu) over the valid tokens of the
  * batch, so long responses weigh more. */
-static int adv_rpp_baseline(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
-                            float *ret, struct vl_err *e)
+static int reinforce_plus_plus_baseline(const struct vl_adv_in *in, const struct vl_adv_opts *o,
+                                        float *adv, float *ret, struct vl_err *e)
 {
-    struct scores c;
+    static const struct vl_adv_estimator centring = { .row = centred };
 
-    (void)o;
-    if (scores_make(&c, in, e))
-        return e->code;
-    for (int64_t i = 0; i < in->B; i++)
-        c.a[i] = counts(in, i) ? centred(&c, i, in->groups.of[i]) : 0;
-    spread(in, c.a, adv, NULL);
-    scores_free(&c);
-    if (whiten_valid(in, adv, e))
+    if (by_row(&centring, in, o, adv, ret, e) || whiten_valid(in, adv, e))
         return e->code;
     memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
     return 0;
@@ -300,13 +220,14 @@ static int adv_rpp_baseline(const struct vl_adv_in *in, const struct vl_adv_opts
  * of small scale is not drowned; their weighted sum, whitened over the batch's valid tokens. As in
  * verl the whitening subtracts the batch's mean, so a group of equal rewards gets exactly 0 only
  * where that mean is 0, or without it (gdpo_whiten). */
-static int adv_gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                    struct vl_err *e)
+static int gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+                struct vl_err *e)
 {
-    struct scores c;
+    struct vl_adv_scores c;
+    double *a = NULL;
 
-    if (scores_make(&c, in, e))
-        return e->code;
+    if (scores_make(&c, in, e) || vl_try_alloc(&a, (size_t)in->B, sizeof(*a), "gdpo", e))
+        goto done;
     for (int64_t k = 0; k < (in->ncomponents > 0 ? in->ncomponents : 1); k++) {
         double w = in->ncomponents ? in->component_weight[k] : 1;
 
@@ -314,20 +235,22 @@ static int adv_gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, flo
             c.s[i] = counts(in, i) ? in->component[k * in->B + i] : 0;
         scores_count(&c, in);
         for (int64_t i = 0; i < in->B; i++)
-            c.a[i] += counts(in, i) ? w * row_grpo(&c, i, in->groups.of[i], o) : 0;
+            a[i] += counts(in, i) ? w * grpo(&c, i, in->groups.of[i], o) : 0;
     }
-    spread(in, c.a, adv, NULL);
-    scores_free(&c);
-    if (o->gdpo_whiten && whiten_valid(in, adv, e))
-        return e->code;
-    memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
-    return 0;
+    for (int64_t i = 0; i < in->B; i++)
+        spread_row(in, i, a[i], adv, ret);
+    if (o->gdpo_whiten && whiten_valid(in, adv, e) == 0)
+        memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
+done:
+    free(a);
+    free(c.s);
+    return e->code;
 }
 
 /* SPPO (Wu et al. 2024), verl's recipe: s - log(mean over all rows of exp(beta s)) / beta, a mean
  * that leans to the best rows. For policy_loss.loss_mode=sppo. */
-static int adv_sppo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                    struct vl_err *e)
+static int sppo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+                struct vl_err *e)
 {
     double *s = NULL, top = -INFINITY, sum = 0, n = 0, base;
 
@@ -344,8 +267,7 @@ static int adv_sppo(const struct vl_adv_in *in, const struct vl_adv_opts *o, flo
             sum += o->sppo_beta != 0 ? vl_dexp(o->sppo_beta * s[i] - top) : s[i];
     base = o->sppo_beta != 0 ? (top + vl_dlog(sum / n)) / o->sppo_beta : sum / n;
     for (int64_t i = 0; i < in->B; i++)
-        s[i] -= base;
-    spread(in, s, adv, ret);
+        spread_row(in, i, s[i] - base, adv, ret);
     free(s);
     return 0;
 }
@@ -356,8 +278,8 @@ static int adv_sppo(const struct vl_adv_in *in, const struct vl_adv_opts *o, flo
  * so credit passes through observation tokens:
  *   last = r + gamma nextV - V + gamma lam last;  ret = last + V;  adv = whiten(last)
  * As in verl adv is not zero at masked positions and ret is not masked. */
-static int adv_gae(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                   struct vl_err *e)
+static int gae(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+               struct vl_err *e)
 {
     for (int64_t i = 0; i < in->B; i++) {
         double next = 0, last = 0;
@@ -378,8 +300,8 @@ static int adv_gae(const struct vl_adv_in *in, const struct vl_adv_opts *o, floa
 
 /* REINFORCE++ (Hu et al. 2025): ret = r + gamma run, run = ret at valid tokens and 0 at masked ones
  * (a hole cuts the return, unlike gae); adv = whiten(ret), 0 at masked tokens. */
-static int adv_rpp(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
-                   struct vl_err *e)
+static int reinforce_plus_plus(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
+                               float *ret, struct vl_err *e)
 {
     for (int64_t i = 0; i < in->B; i++) {
         double run = 0;
@@ -394,8 +316,8 @@ static int adv_rpp(const struct vl_adv_in *in, const struct vl_adv_opts *o, floa
 
 /* ReMax (Li et al. 2024): ret = sum of the valid rewards from here on, adv = ret - b at valid
  * tokens and ret at masked ones; b = reward of the prompt's greedy response. */
-static int adv_remax(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv,
-                     float *ret, struct vl_err *e)
+static int remax(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
+                 struct vl_err *e)
 {
     (void)o;
     (void)e;
@@ -411,31 +333,39 @@ static int adv_remax(const struct vl_adv_in *in, const struct vl_adv_opts *o, fl
 }
 
 static const struct vl_adv_estimator estimators[] = {
-    { "gae", adv_gae, VL_ADV_VALUES, 0, "not grouped",
-      "whiten of d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t" },
-    { "grpo", adv_grpo, VL_ADV_GROUPS, 0, "its score / (1 + 1e-6)", "(s - mean) / (std + 1e-6)" },
-    { "grpo_vectorized", adv_grpo_vectorized, VL_ADV_GROUPS, 0, "its score / (1 + 1e-6)",
-      "(s - mean) / (sqrt(max(var, 1e-6)) + 1e-6)" },
-    { "grpo_passk", adv_grpo_passk, VL_ADV_GROUPS, 2, "an error",
-      "best row: (best - second) / (std + 1e-6); others 0" },
-    { "reinforce_plus_plus", adv_rpp, 0, 0, "not grouped", "whiten of r_t + gamma R_{t+1}" },
-    { "reinforce_plus_plus_baseline", adv_rpp_baseline, VL_ADV_GROUPS, 0, "its score",
-      "whiten of s - mean" },
-    { "remax", adv_remax, VL_ADV_BASELINES, 0, "not grouped",
-      "sum of rewards from t on - reward of the greedy response" },
-    { "rloo", adv_rloo, VL_ADV_GROUPS, 0, "its score", "s - mean of the others" },
-    { "rloo_vectorized", adv_rloo_vectorized, VL_ADV_GROUPS, 0, "0", "s - mean of the others" },
-    { "opo", adv_opo, VL_ADV_GROUPS, 0, "its score", "s - length-weighted mean" },
-    { "gpg", adv_gpg, VL_ADV_GROUPS, 0, "its score times rows/nonzero rows",
-      "(s - mean) * rows / rows with s != 0" },
-    { "gdpo", adv_gdpo, VL_ADV_GROUPS | VL_ADV_COMPONENTS, 0, "its weighted rewards / (1 + 1e-6)",
-      "whiten of sum over components of weight * (r - mean) / (std + 1e-6)" },
-    { "sppo", adv_sppo, 0, 0, "not grouped", "s - log(mean(exp(beta s))) / beta, over the batch" },
-    { "optimal_token_baseline", vl_adv_otb, VL_ADV_GROUPS | VL_ADV_OLD_LOGP | VL_ADV_SUM_PI2, 0,
-      "its return", "G_t - sum(G_t W_t) / sum(W_t) over the group" },
-    { "tir_optimal_token_baseline", vl_adv_tir_otb,
-      VL_ADV_GROUPS | VL_ADV_OLD_LOGP | VL_ADV_SUM_PI2, 0, "its return",
-      "as optimal_token_baseline, t counted over generated tokens" },
+    { "gae", .fn = gae, .needs = VL_ADV_VALUES, .one = "not grouped",
+      .formula = "whiten of d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t" },
+    { "grpo", .row = grpo, .needs = VL_ADV_GROUPS, .one = "its score / (1 + 1e-6)",
+      .formula = "(s - mean) / (std + 1e-6)" },
+    { "grpo_vectorized", .row = grpo_vectorized, .needs = VL_ADV_GROUPS,
+      .one = "its score / (1 + 1e-6)", .formula = "(s - mean) / (sqrt(max(var, 1e-6)) + 1e-6)" },
+    { "grpo_passk", .fn = grpo_passk, .needs = VL_ADV_GROUPS, .min_group = 2, .one = "an error",
+      .formula = "best row: (best - second) / (std + 1e-6); others 0" },
+    { "reinforce_plus_plus", .fn = reinforce_plus_plus, .one = "not grouped",
+      .formula = "whiten of r_t + gamma R_{t+1}" },
+    { "reinforce_plus_plus_baseline", .fn = reinforce_plus_plus_baseline, .needs = VL_ADV_GROUPS,
+      .one = "its score", .formula = "whiten of s - mean" },
+    { "remax", .fn = remax, .needs = VL_ADV_BASELINES, .one = "not grouped",
+      .formula = "sum of rewards from t on - reward of the greedy response" },
+    { "rloo", .row = rloo, .needs = VL_ADV_GROUPS, .one = "its score",
+      .formula = "s - mean of the others" },
+    { "rloo_vectorized", .row = rloo_vectorized, .needs = VL_ADV_GROUPS, .one = "0",
+      .formula = "s - mean of the others" },
+    { "opo", .row = opo, .needs = VL_ADV_GROUPS, .one = "its score",
+      .formula = "s - length-weighted mean" },
+    { "gpg", .row = gpg, .needs = VL_ADV_GROUPS, .one = "its score times rows/nonzero rows",
+      .formula = "(s - mean) * rows / rows with s != 0" },
+    { "gdpo", .fn = gdpo, .needs = VL_ADV_GROUPS | VL_ADV_COMPONENTS,
+      .one = "its weighted rewards / (1 + 1e-6)",
+      .formula = "whiten of sum over components of weight * (r - mean) / (std + 1e-6)" },
+    { "sppo", .fn = sppo, .one = "not grouped",
+      .formula = "s - log(mean(exp(beta s))) / beta, over the batch" },
+    { "optimal_token_baseline", .fn = vl_adv_otb,
+      .needs = VL_ADV_GROUPS | VL_ADV_OLD_LOGP | VL_ADV_SUM_PI2, .one = "its return",
+      .formula = "G_t - sum(G_t W_t) / sum(W_t) over the group" },
+    { "tir_optimal_token_baseline", .fn = vl_adv_tir_otb,
+      .needs = VL_ADV_GROUPS | VL_ADV_OLD_LOGP | VL_ADV_SUM_PI2, .one = "its return",
+      .formula = "as optimal_token_baseline, t counted over generated tokens" },
 };
 #define NEST (sizeof(estimators) / sizeof(*estimators))
 
@@ -483,6 +413,12 @@ static int check_groups(const struct vl_adv_estimator *a, const struct vl_adv_in
     return e->code;
 }
 
+static int run(const struct vl_adv_estimator *a, const struct vl_adv_in *in,
+               const struct vl_adv_opts *o, float *adv, float *ret, struct vl_err *e)
+{
+    return a->row ? by_row(a, in, o, adv, ret, e) : a->fn(in, o, adv, ret, e);
+}
+
 static int compute(const struct vl_adv_estimator *a, const struct vl_adv_in *in,
                    const struct vl_adv_opts *o, float *adv, float *ret, struct vl_err *e)
 {
@@ -494,7 +430,7 @@ static int compute(const struct vl_adv_estimator *a, const struct vl_adv_in *in,
     for (int64_t j = 0; j < in->B * in->L; j++)
         mask[j] = counts(in, j / in->L) && in->mask[j];
     part.mask = mask;
-    if (a->fn(&part, o, adv, ret, e) == 0) {
+    if (run(a, &part, o, adv, ret, e) == 0) {
         for (int64_t j = 0; j < in->B * in->L; j++) {
             if (!counts(in, j / in->L))
                 adv[j] = ret[j] = 0;
@@ -511,5 +447,5 @@ int vl_adv_compute(const struct vl_adv_estimator *a, const struct vl_adv_in *in,
         return e->code;
     if (in->left_out)
         return compute(a, in, o, adv, ret, e);
-    return a->fn(in, o, adv, ret, e);
+    return run(a, in, o, adv, ret, e);
 }

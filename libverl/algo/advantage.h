@@ -1,9 +1,9 @@
 /* advantage.h - advantage estimators: rewards of a batch in, advantages and returns out.
  *
- * An estimator is one function and one line of the table in advantage.c. Formulas and names: verl's
- * (algorithm.adv_estimator); each is written at its function and in verl-advantage(1). All sums run
- * in double, row by row, so neither padding nor row order nor ranks change a group's statistics
- * beyond the order of its own rows.
+ * An estimator is one function and one line of the table in advantage.c; verl-extending(7) adds one.
+ * Formulas and names: verl's (algorithm.adv_estimator); each is written at its function and in
+ * verl-advantage(1). All sums run in double, row by row, so neither padding nor row order nor ranks
+ * change a group's statistics beyond the order of its own rows.
  *
  * Where verl lets numbers at masked positions count (the group estimators sum a row's rewards
  * without its mask) the caller chooses with score_mask. */
@@ -67,8 +67,21 @@ enum vl_adv_needs { /* inputs beyond rewards and mask */
                     VL_ADV_COMPONENTS = 32,
 };
 
+/* Scores of the rows that count and statistics of their groups. */
+struct vl_adv_scores {
+    double *s;        /* (B) score of each row */
+    double *n, *mean; /* (groups) rows, mean of their scores */
+    double *var;      /* (groups) unbiased variance in two passes; 0 for one row */
+    double *len_mean; /* (groups) mean of the scores weighted by valid tokens; 0 without any */
+    double rows;      /* rows of the batch */
+    double nonzero;   /* rows whose score is not 0 */
+};
+
+/* One of the two functions. row: the advantage of row i of group g, the same at all its valid
+ * tokens (and its return). fn: advantages and returns (B, L) of the whole batch. */
 struct vl_adv_estimator {
     const char *name;
+    double (*row)(const struct vl_adv_scores *c, int64_t i, int64_t g, const struct vl_adv_opts *o);
     int (*fn)(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
               struct vl_err *e);
     unsigned needs;      /* enum vl_adv_needs */
