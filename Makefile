@@ -82,7 +82,7 @@ MPIT     := $(MPIT_SRC:tests/mpi/%.c=$(BUILD)/tests/mpi/%)
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
-.PHONY: all bench check check-unit check-san check-clang demo demo-long format format-check fuzz help install clean bootstrap parts
+.PHONY: all bench check check-unit check-san check-clang check-learning demo demo-long format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
 all: parts $(BIN) $(PLUGINS) ## build every program into build/bin
@@ -183,6 +183,9 @@ demo: ## install what is missing, build, train a small model, show the curve
 demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and scalar kernels
 	for s in 1 2 3; do VERL_DEMO_BUILT=1 scripts/demo -t -s $$s -r run/demo-seed$$s || exit 1; done
 	for isa in avx2 scalar; do VL_ISA=$$isa VERL_DEMO_BUILT=1 scripts/demo -t -r run/demo-$$isa || exit 1; done
+
+check-learning: all ## every algorithm from the demo's start to a mean reward of 0.8 (minutes)
+	scripts/check-learning
 
 fuzz: $(FUZZ) ## build the fuzz targets (run by hand or by check over their corpora)
 
