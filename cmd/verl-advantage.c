@@ -2,6 +2,7 @@
 #include "libverl/run/stage_advantage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ALGO "algorithm."
 #define KL   ALGO "kl_ctrl."
@@ -33,9 +34,29 @@ static const char *estimator_names(char *buf, size_t size)
     return buf;
 }
 
+/* The columns, an example, and each estimator's formula from the table. Caller frees. */
+static char *details(void)
+{
+    size_t n;
+    const struct vl_adv_estimator *list = vl_adv_list(&n);
+    struct vl_buf b = { 0 };
+
+    vl_buf_str(&b, "Reads token_level_scores (or rm_scores), response_mask, and by estimator uid, "
+                   "values,\n"
+                   "old_log_probs, ref_log_prob, rollout_log_probs, sum_pi_squared; adds\n"
+                   "token_level_rewards, advantages, returns.\n"
+                   "  verl-advantage -e grpo -i gen.dp -i reward.dp -o adv.dp\n"
+                   "  verl-advantage -e gae gamma=1 lam=0.95 -i gen.dp -i reward.dp -i values.dp "
+                   "-o adv.dp\n"
+                   "Estimators, with s a row's score, mean and std those of its group:\n");
+    for (size_t i = 0; i < n; i++)
+        vl_buf_printf(&b, "  %-29s %s\n", list[i].name, list[i].formula);
+    return vl_buf_detach(&b);
+}
+
 int main(int argc, char **argv)
 {
-    char names[1024];
+    char names[1024], *text = details();
     struct vl_common common = { 0 };
     struct vl_advantage_opts o = VL_ADVANTAGE_DEFAULTS;
     const struct vl_opt opts[] = {
@@ -123,16 +144,13 @@ int main(int argc, char **argv)
         .summary = "advantages and returns from scores",
         .usage = "[OPTION...] [key=value...]",
         .subtree = "algorithm",
-        .details = "Reads token_level_scores (or rm_scores), response_mask, and by estimator uid, "
-                   "values,\n"
-                   "old_log_probs, ref_log_prob, rollout_log_probs, sum_pi_squared; adds\n"
-                   "token_level_rewards, advantages, returns.\n"
-                   "  verl-advantage -e grpo -i gen.dp -i reward.dp -o adv.dp\n"
-                   "  verl-advantage -e gae gamma=1 lam=0.95 -i gen.dp -i reward.dp -i values.dp "
-                   "-o adv.dp\n",
+        .details = text,
         .opts = opts,
         .omit = VL_NO_MODEL | VL_NO_STATE | VL_NO_DEVICE | VL_NO_THREADS,
     };
 
-    return vl_main(&program, &common, argc, argv, vl_stage_advantage, &o);
+    int rc = vl_main(&program, &common, argc, argv, vl_stage_advantage, &o);
+
+    free(text);
+    return rc;
 }
