@@ -13,6 +13,8 @@ const char *vl_tex_last_braced(const char *s, size_t len, const char *command, s
 const char *vl_tex_rfind(const char *s, size_t n, const char *needle);
 /* Bytes of the UTF-8 character at s (n > 0 bytes left), at least 1. */
 size_t vl_tex_char(const char *s, size_t n);
+/* Hendrycks' normalisation of an answer (math.c). 0, or 1 where the original raises an exception. */
+int vl_math_normalize(struct vl_buf *b);
 
 /* Cuts white space (vl_py_space) off both ends of *s, *n. */
 void vl_tex_strip(const char **s, size_t *n);

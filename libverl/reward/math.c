@@ -168,8 +168,7 @@ static void cut_left_side(struct vl_buf *b)
     memmove(b->s, p + 1, b->n);
 }
 
-/* 0, or 1 where the original raises an exception. */
-static int normalize(struct vl_buf *b)
+int vl_math_normalize(struct vl_buf *b)
 {
     static const char *const first[][2] = {
         { "\n", "" },        { "\\!", "" },    { "\\\\", "\\" },  { "tfrac", "frac" },
@@ -213,7 +212,7 @@ static int equivalent(const char *a, size_t na, const char *b, size_t nb)
 
     vl_buf_add(&x, a, na);
     vl_buf_add(&y, b, nb);
-    if (normalize(&x) || normalize(&y))
+    if (vl_math_normalize(&x) || vl_math_normalize(&y))
         same = na == nb && !memcmp(a, b, na);
     else
         same = x.n == y.n && !memcmp(x.s, y.s, x.n);

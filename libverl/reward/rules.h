@@ -50,6 +50,7 @@ void vl_score_exact(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_math(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_math_dapo(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_prime_math(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_search_r1(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_search_r1_part(const struct vl_rule_in *in, struct vl_score *out);
 

@@ -42,75 +42,19 @@ static int last_answer(const char *s, size_t n, const char **answer, size_t *len
     return found;
 }
 
-static int is_cased(uint32_t cp)
-{
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-
-    return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
-}
-
-/* Case_Ignorable: marks and word-internal punctuation. */
-static int is_ignorable(uint32_t cp)
-{
-    static const uint32_t sign[] = { 0x27,   0x2E,   0x3A,   0xB7,   0x387,  0x55F,
-                                     0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
-                                     0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A };
-    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-
-    for (size_t i = 0; i < sizeof sign / sizeof *sign; i++)
-        if (cp == sign[i])
-            return 1;
-    return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME || c == UTF8PROC_CATEGORY_CF ||
-           c == UTF8PROC_CATEGORY_LM || c == UTF8PROC_CATEGORY_SK;
-}
-
-/* A capital sigma is final when a cased letter comes before it and none after (ignorable characters
- * skipped). */
-static int final_sigma(const char *s, size_t n, size_t at)
-{
-    uint32_t cp = 0;
-    size_t i = at;
-
-    do {
-        if (!i)
-            return 0;
-        i = vl_uc_back(s, i);
-        vl_uc_next(s + i, n - i, &cp);
-    } while (is_ignorable(cp));
-    if (!is_cased(cp))
-        return 0;
-    for (i = at + 2; i < n;) {
-        i += vl_uc_next(s + i, n - i, &cp);
-        if (!is_ignorable(cp))
-            return !is_cased(cp);
-    }
-    return 1;
-}
-
 /* Lower case without ASCII punctuation. */
 static void lower(const char *s, size_t n, struct vl_buf *out)
 {
-    uint32_t cp;
+    size_t k = out->n;
 
-    for (size_t i = 0; i < n;) {
-        size_t at = i;
+    vl_py_lower(out, s, n);
+    for (size_t i = k; i < out->n; i++) {
+        char c = out->s[i];
 
-        i += vl_uc_next(s + i, n - i, &cp);
-        if (cp == VL_UC_BAD) {
-            vl_buf_str(out, "\xEF\xBF\xBD");
-        } else if (cp < 0x80) {
-            if (cp >= 'A' && cp <= 'Z')
-                cp += 32;
-            if (cp <= ' ' || cp == 0x7F || (cp >= '0' && cp <= '9') || (cp >= 'a' && cp <= 'z'))
-                vl_buf_ch(out, (char)cp);
-        } else if (cp == 0x130) { /* I with dot: i and a combining dot */
-            vl_buf_str(out, "i\xCC\x87");
-        } else if (cp == 0x3A3) {
-            vl_utf8_put(out, final_sigma(s, n, at) ? 0x3C2 : 0x3C3);
-        } else {
-            vl_utf8_put(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
-        }
+        if ((signed char)c <= ' ' || c == 0x7F || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'))
+            out->s[k++] = c;
     }
+    out->n = k;
 }
 
 /* \w of Python's re: letters, numbers, underscore (which is gone by now). */

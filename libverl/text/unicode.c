@@ -106,6 +106,22 @@ int vl_uc_word(uint32_t c)
     }
 }
 
+int vl_uc_alpha(uint32_t c)
+{
+    if (c < 0x80)
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 int vl_uc_numeric(uint32_t c)
 {
     if (c < 0x80)

@@ -35,10 +35,14 @@ void vl_utf8_lossy(struct vl_buf *b, const char *s, size_t n);
 size_t vl_utf8_partial(const char *s, size_t n);
 /* Characters in valid UTF-8. */
 size_t vl_utf8_count(const char *s, size_t n);
+/* Appends the text in lower case as Python's str.lower() has it (lower.c); malformed sequences become
+ * U+FFFD. */
+void vl_py_lower(struct vl_buf *out, const char *s, size_t n);
 
 int vl_uc_space(uint32_t cp);   /* White_Space */
 int vl_py_space(uint32_t cp);   /* what Python's str.strip() and \s take for white space */
 int vl_uc_word(uint32_t cp);    /* \w */
+int vl_uc_alpha(uint32_t cp);   /* Python's str.isalpha(): category L* */
 int vl_uc_numeric(uint32_t cp); /* category N* */
 int vl_uc_punct(uint32_t cp);   /* ASCII punctuation or category P* */
 
