@@ -1,0 +1,26 @@
+#!/bin/sh
+# online_dpo.sh - online DPO: each prompt's best and worst sample are the pair.
+#
+#   MODEL=dir DATA=rows.jsonl [CONFIG=run.yaml] [NAME=VALUE...] examples/online_dpo.sh [key=value...]
+#
+# The variables are those of grpo.sh (examples/grpo.sh --help), without KL; RUN is run/online_dpo. MODEL is
+# the reference of the whole run. Prompts whose samples all score the same give no pair.
+set -eu
+: "${PRESET:=dpo}" "${RUN:=run/online_dpo}"
+. "$(dirname "$0")/lib.sh"
+begin "$@"
+set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
+
+verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
+while next_step; do
+    stage prompts verl-data -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
+    reward reward "$dir/gen.dp" "$@"
+    stage pairs verl-batch pairs --metric seq_reward -i "$dir/reward.dp"
+    stage ref_pairs $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/pairs.dp" "$@"
+    stage update_actor $LAUNCH verl-update --role dpo -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
+        -i "$dir/ref_pairs.dp" "$@"
+    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    finish reward/score/mean actor/rewards_accuracies actor/dpo_loss -- "$@"
+done
+end
