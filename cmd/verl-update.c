@@ -10,6 +10,7 @@ static struct vl_update_opts o;
 
 #define ACTOR   "actor_rollout_ref.actor."
 #define ROLLOUT "actor_rollout_ref.rollout."
+#define CORR    "algorithm.rollout_correction."
 #define AGG     "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
 #define LOSSES  "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce|sppo"
 
@@ -28,6 +29,11 @@ static struct vl_update_opts o;
     {                                                                                              \
         .type = VL_T_STR, .name = NAME, .key = KEY, .fallback = FALL, .dst = &o.DST,               \
         .arg = "NAME", .choices = CHOICES, .flags = VL_F_PROV, .help = HELP                        \
+    }
+#define TEXT_OR_NULL(KEY, DST, CHOICES, HELP)                                                      \
+    {                                                                                              \
+        .type = VL_T_STR, .key = KEY, .dst = &o.DST, .arg = "NAME", .choices = CHOICES,            \
+        .flags = VL_F_PROV | VL_F_NULLABLE, .help = HELP                                           \
     }
 #define MODEL_ROWS(P)                                                                              \
     { .type = VL_T_STR,                                                                            \
@@ -129,6 +135,20 @@ static const struct vl_opt actor_rows[] = {
     OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
     PPO_ROWS(ACTOR, NO_FALLBACK),
     REAL(ROLLOUT "temperature", temperature, 0, 1e6, "taken from the batch unless given"),
+    WORD("statistics", NULL, NULL, statistics, "micro-batch|mini-batch",
+         "rows over which clip_cov, kl_cov and bypass mode take statistics: each pass, as verl, or "
+         "the step (one more forward pass; no cut shows)"),
+    FLAG(NULL, CORR "bypass_mode", NULL, bypass, VL_F_PROV,
+         "old log-probs are the rollout's; the correction is part of the loss"),
+    WORD(NULL, CORR "loss_type", NULL, bypass_loss, "ppo_clip|reinforce",
+         "the loss of bypass mode"),
+    TEXT_OR_NULL(CORR "rollout_is", is, "token|sequence",
+                 "bypass mode: importance weights (reinforce)"),
+    REAL(CORR "rollout_is_threshold", is_threshold, 0, 1e18, "bypass mode: largest weight"),
+    FLAG(NULL, CORR "rollout_is_batch_normalize", NULL, is_normalize, VL_F_PROV,
+         "bypass mode: scale the weights to mean 1"),
+    TEXT_OR_NULL(CORR "rollout_rs", rs, NULL, "bypass mode: criteria that mask tokens out"),
+    TEXT_OR_NULL(CORR "rollout_rs_threshold", rs_threshold, NULL, "bypass mode: their bounds"),
     WORD(NULL, ACTOR "policy_loss.loss_mode", NULL, loss_mode, LOSSES, "policy loss"),
     REAL(ACTOR "clip_ratio", pg.clip_ratio, 0, 1e9, "ratio is clipped to 1 - low .. 1 + high"),
     REAL_OR_NULL(ACTOR "clip_ratio_low", pg.clip_ratio_low, "low; null: clip_ratio"),

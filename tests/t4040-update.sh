@@ -155,6 +155,49 @@ ok 'an option that cannot act is told, with the one that keeps it from it' "
     told actor.ppo_micro_batch_size_per_gpu=3 --micro-batch 4 | grep 'micro-batch 4'
     told policy_loss.loss_mode=gspo loss_agg_mode=seq-mean-token-sum | grep 'policy loss gspo'
     if told clip_ratio=0.3 clip_ratio_low=null clip_ratio_high=null kl_loss_coef=0.001; then false; fi"
+# Rollout log-probs that are off by up to 0.4, as another engine's would be.
+verl-dump old.dp | jq -c '.rollout_log_probs = [.old_log_probs | to_entries[] | .value + (((.key * 7 + (.value * 1000 | floor)) % 9 + 9) % 9 - 4) / 10]' |
+    verl-batch from-json -q --like old.dp --dtype rollout_log_probs=F32 -o off.dp
+bypass='verl-update -q -m m -i off.dp optim.lr=1e-2 ppo_mini_batch_size=24 bypass_mode=true'
+cuts() { # FILE COMMAND...: new weights and metrics are the same for every cut
+    out=$1
+    shift
+    rm -rf s1 s2 s3
+    "$@" -s s1 -o $out && "$@" -s s2 --micro-batch 1 -o x2.dp && "$@" -s s3 --micro-batch 7 -o x3.dp
+    cmp s1/current/params.safetensors s2/current/params.safetensors &&
+        cmp s1/current/params.safetensors s3/current/params.safetensors && cmp $out x2.dp && cmp $out x3.dp
+}
+ok 'bypass mode: old log-probs are the rollout s; without correction it is vanilla or reinforce' "
+    verl-batch drop -q -k old_log_probs -i off.dp | verl-batch rename -q rollout_log_probs:old_log_probs -o was.dp
+    for l in ppo_clip:vanilla reinforce:reinforce; do
+        rm -rf s t
+        \$bypass -s s rollout_correction.loss_type=\${l%:*} -o x.dp
+        verl-update -q -m m -i was.dp -s t optim.lr=1e-2 ppo_mini_batch_size=24 policy_loss.loss_mode=\${l#*:} -o y.dp
+        [ \$(hash_of s) = \$(hash_of t) ]
+    done
+    metric x.dp rollout_corr/k3_kl | grep -v null
+    exits 65 verl-update -s s4 -m m -i old.dp bypass_mode=true -o x.dp 2>err
+    grep -q 'rollout_log_probs is missing.*calculate_log_probs=true' err"
+ok 'bypass mode: weights and rejection act, metrics are of the whole step, no cut shows' "
+    cuts x.dp \$bypass rollout_correction.loss_type=reinforce rollout_is=sequence rollout_rs=seq_mean_k1 rollout_rs_threshold=0.9_1.1
+    h=\$(hash_of s1)
+    metric x.dp rollout_corr/rollout_is_mean | grep -v null
+    metric x.dp rollout_corr/rollout_rs_masked_fraction | awk '{ exit !(\$1 > 0 && \$1 < 1) }'
+    cuts y.dp \$bypass rollout_correction.loss_type=reinforce rollout_is=sequence rollout_rs=seq_mean_k1 rollout_rs_threshold=0.9_1.1 --statistics mini-batch
+    [ \$h != \$(hash_of s1) ] # the denominators are those of the tokens kept
+    exits 65 \$bypass -s s5 rollout_rs=seq_mean_k1 rollout_rs_threshold=5_6 -o x.dp 2>err
+    grep -q 'rollout_rs rejects it' err"
+ok 'statistics over a micro-batch depend on the cut, those over the step do not' "
+    for o in policy_loss.loss_mode=clip_cov policy_loss.loss_mode=kl_cov \
+        'bypass_mode=true rollout_correction.loss_type=reinforce rollout_is=token rollout_is_batch_normalize=true'; do
+        line=\"verl-update -q -m m -i off.dp optim.lr=1e-2 ppo_mini_batch_size=24 clip_cov_ratio=0.1 clip_cov_lb=0 kl_cov_ratio=0.1 \$o\"
+        if cuts x.dp \$line; then false; fi
+        h=\$(hash_of s1)
+        cuts x.dp \$line --statistics mini-batch
+        case \$o in policy*) [ \$h = \$(hash_of s1) ] ;; esac # one micro-batch was the whole step
+    done
+    rm -rf s; verl-update -s s -m m -i old.dp --statistics mini-batch -o x.dp 2>err
+    grep -q 'statistics has no effect' err"
 ok 'every policy loss and aggregation runs and differs' "
     rm -f hashes
     for l in vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo sppo; do

@@ -44,6 +44,15 @@ ok 'the same number of ranks gives the same bits, whatever the micro-batches' "
         [ \$(hash_of s) = \$(hash_of actor3) ]
         cmp x.dp actor3.dp
     done"
+ok 'statistics over the step: clip_cov picks the same tokens on 1 and 3 ranks' "
+    for n in 1 3; do
+        verl-mpi \$n verl-update -q -s cov\$n -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=21 --threads 1 \
+            policy_loss.loss_mode=clip_cov clip_cov_ratio=0.2 clip_cov_lb=0 --statistics mini-batch -o cov\$n.dp
+    done
+    g=\$(relative cov1 cov3)
+    echo \"gradient \$g\"
+    awk -v g=\$g 'BEGIN { exit !(g <= 1e-5) }'
+    [ \$(metric cov1.dp actor/pg_clipfrac) = \$(metric cov3.dp actor/pg_clipfrac) ]"
 ok 'more ranks than rows, several mini-batches, sft' "
     verl-batch slice -q :2 -i old.dp -o two.dp
     verl-mpi 4 verl-update -q -s few -m m -i two.dp optim.lr=1e-3 ppo_mini_batch_size=1 --threads 1 -o x.dp

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libverl/algo/masked.h"
+#include "libverl/algo/rollout_corr.h"
 #include "libverl/base/mem.h"
 
 static const char *const agg_names[] = {
@@ -201,6 +202,24 @@ static void kl_term(const struct vl_actor_opts *o, const struct vl_loss_rows *ro
     }
 }
 
+static int policy_term(const struct vl_actor_opts *o, const struct vl_pg_in *in,
+                       const struct vl_loss_norm *norm, float *dlogp, struct vl_loss_sums *s,
+                       struct vl_err *e)
+{
+    struct vl_pg_in kept = *in;
+    struct vl_metrics unused = { 0 }; /* of these rows only; the caller wants the whole step's */
+
+    if (in->keep) {
+        kept.rows.mask = in->keep;
+        return vl_pg_loss(o->loss, &kept, &o->pg, in->norm, dlogp, s, e);
+    }
+    if (!o->bypass)
+        return vl_pg_loss(o->loss, in, &o->pg, norm, dlogp, s, e);
+    (void)!vl_bypass_loss(o->bypass_loss, o->bypass, in, &o->pg, norm, dlogp, s, &unused, e);
+    vl_metrics_free(&unused);
+    return e->code;
+}
+
 int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, const float *ref_logp,
                   const float *entropy, const struct vl_loss_norm *norm, float *dlogp, float *dent,
                   struct vl_loss_sums *s, struct vl_err *e)
@@ -218,7 +237,7 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
     memset(dlogp, 0, n * sizeof(*dlogp));
     if (dent)
         memset(dent, 0, n * sizeof(*dent));
-    if (vl_pg_loss(o->loss, in, &o->pg, &full, dlogp, s, e))
+    if (policy_term(o, in, &full, dlogp, s, e))
         return e->code;
     if (entropy)
         entropy_term(o, rows, entropy, &full, dent, s);

@@ -131,6 +131,10 @@ struct vl_pg_in {
     const double *draw; /* clip_cov only: a number per token; of its candidates the k smallest are
                            taken. vl_uniform keyed by (uid, sample, position, step) makes the choice
                            a function of the token alone */
+    /* Decided beforehand over more rows than these, so that the cut into calls does not show: */
+    const uint8_t *pick; /* clip_cov, kl_cov: vl_pg_pick's choice; NULL: made over these rows */
+    const int64_t *keep; /* the policy loss's own mask, for tokens that rejection took out; NULL */
+    const struct vl_loss_norm *norm; /* with keep: its denominators */
 };
 
 /* verl's keys under actor_rollout_ref.actor, with verl's defaults in VL_PG_DEFAULTS. */
@@ -158,8 +162,12 @@ struct vl_pg_loss; /* one line of the registry in loss_policy.c */
 const struct vl_pg_loss *vl_pg_find(const char *name, struct vl_err *e);
 int vl_pg_needs_draw(const struct vl_pg_loss *p);
 /* clip_cov and kl_cov pick tokens by statistics of the rows of one call (as in verl), so their
- * result depends on the cut into micro-batches; callers say so. */
-int vl_pg_depends_on_cut(const struct vl_pg_loss *p);
+ * result depends on the cut into micro-batches, unless in->pick is what vl_pg_pick chose over all of
+ * them. */
+int vl_pg_picks(const struct vl_pg_loss *p);
+/* pick (first[B]) = 1 at the tokens that the loss treats apart. */
+int vl_pg_pick(const struct vl_pg_loss *p, const struct vl_pg_in *in, const struct vl_pg_opts *o,
+               uint8_t *pick, struct vl_err *e) VL_MUST_CHECK;
 /* Ranges that need no data; VL_E_USAGE names the key. */
 int vl_pg_check(const struct vl_pg_loss *p, const struct vl_pg_opts *o,
                 struct vl_err *e) VL_MUST_CHECK;
@@ -177,8 +185,13 @@ int64_t vl_clip_cov_candidates(const struct vl_pg_in *in, const struct vl_pg_opt
 
 /* ---- The whole actor loss ----
  * loss = policy loss - entropy_coeff * reduce(entropy) + kl_loss_coef * reduce(KL(logp, ref)) */
+struct vl_corr; /* rollout_corr.h */
+
 struct vl_actor_opts {
     const struct vl_pg_loss *loss;
+    const struct vl_corr
+        *bypass;             /* not NULL: vl_bypass_loss in its place, unless in->keep is given */
+    const char *bypass_loss; /* its loss_type */
     struct vl_pg_opts pg;
     double entropy_coeff;
     int use_kl_loss;

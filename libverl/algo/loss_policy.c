@@ -31,9 +31,11 @@ struct work {
 struct vl_pg_loss {
     const char *name;
     int (*fn)(struct work *w, struct vl_err *e);
-    int agg;       /* enum vl_agg it always uses, or -1 = the configured one */
-    int own;       /* l and g are already reduced and weighted */
-    int cut;       /* depends on which rows are in one call */
+    int agg; /* enum vl_agg it always uses, or -1 = the configured one */
+    int own; /* l and g are already reduced and weighted */
+    /* chooses tokens by statistics of all the rows it sees; the loss then finds them in in->pick */
+    int (*pick)(const struct vl_pg_in *in, const struct vl_pg_opts *o, uint8_t *pick,
+                struct vl_err *e);
     int draw;      /* needs in->draw */
     int dual_clip; /* reads clip_ratio_c */
 };
@@ -230,69 +232,83 @@ int64_t vl_clip_cov_candidates(const struct vl_pg_in *in, const struct vl_pg_opt
     return n;
 }
 
-/* Clip-Cov (Cui et al. 2025): PPO without dual clip, and k = max(int(ratio * tokens), 1) randomly
- * drawn unclipped tokens whose covariance lies in (lb, ub) are taken out of loss and gradient. */
-static int loss_clip_cov(struct work *w, struct vl_err *e)
+/* k = max(int(ratio * tokens), 1) randomly drawn unclipped tokens whose covariance lies in (lb, ub). */
+static int pick_clip_cov(const struct vl_pg_in *in, const struct vl_pg_opts *o, uint8_t *pick,
+                         struct vl_err *e)
 {
-    int64_t total = w->in->rows.first[w->in->rows.B], *cand = NULL, ncand, k;
+    int64_t total = in->rows.first[in->rows.B], *cand = NULL, ncand, k;
     struct pick *p = NULL;
-    uint8_t *out = NULL;
 
     if (vl_try_alloc(&cand, (size_t)total, sizeof(*cand), "clip_cov", e) ||
-        vl_try_alloc(&p, (size_t)total, sizeof(*p), "clip_cov", e) ||
-        vl_try_alloc(&out, (size_t)total, 1, "clip_cov", e))
+        vl_try_alloc(&p, (size_t)total, sizeof(*p), "clip_cov", e))
         goto done;
-    ncand = vl_clip_cov_candidates(w->in, w->o, cand);
-    k = (int64_t)(w->o->clip_cov_ratio * (double)vl_masked_count(w->in->rows.mask, total));
+    ncand = vl_clip_cov_candidates(in, o, cand);
+    k = (int64_t)(o->clip_cov_ratio * (double)vl_masked_count(in->rows.mask, total));
     k = k > 1 ? k : 1;
     for (int64_t a = 0; a < ncand; a++)
-        p[a] = (struct pick){ w->in->draw[cand[a]], cand[a] };
+        p[a] = (struct pick){ in->draw[cand[a]], cand[a] };
     qsort(p, (size_t)ncand, sizeof(*p), pick_cmp);
     for (int64_t a = 0; a < k && a < ncand; a++)
-        out[p[a].j] = 1;
-
-    FOR_VALID (w, i, j) {
-        double A = w->in->adv[j], x = log_ratio(w, j), r = exp_f32(x);
-        double l1 = -A * r, l2 = -A * clip_ratio(w, r);
-        if (!out[j]) {
-            w->l[j] = l2 > l1 ? l2 : l1;
-            w->g[j] = clip_active(w, A, r) ? l1 : 0;
-        }
-        mean_of(w, VL_M_PG_CLIPFRAC, out[j]);
-        mean_of(w, VL_M_PPO_KL, -x);
-    }
+        pick[p[a].j] = 1;
 done:
     free(cand);
     free(p);
-    free(out);
     return e->code;
 }
 
-/* KL-Cov (Cui et al. 2025): l = -A r, plus ppo_kl_coef |x| on the k = max(1, int(ratio * tokens))
- * tokens of largest covariance. No clipping. Ties: the earlier token. */
-static int loss_kl_cov(struct work *w, struct vl_err *e)
+/* Clip-Cov (Cui et al. 2025): PPO without dual clip; the picked tokens are taken out of loss and
+ * gradient. */
+static int loss_clip_cov(struct work *w, struct vl_err *e)
 {
-    int64_t total = w->in->rows.first[w->in->rows.B], n = 0;
-    struct cov c = cov_means(w->in);
-    int64_t k = (int64_t)((double)c.n * w->o->kl_cov_ratio);
+    (void)e;
+    FOR_VALID (w, i, j) {
+        double A = w->in->adv[j], x = log_ratio(w, j), r = exp_f32(x);
+        double l1 = -A * r, l2 = -A * clip_ratio(w, r);
+        if (!w->in->pick[j]) {
+            w->l[j] = l2 > l1 ? l2 : l1;
+            w->g[j] = clip_active(w, A, r) ? l1 : 0;
+        }
+        mean_of(w, VL_M_PG_CLIPFRAC, w->in->pick[j]);
+        mean_of(w, VL_M_PPO_KL, -x);
+    }
+    return 0;
+}
+
+/* The k = max(1, int(ratio * tokens)) tokens of largest covariance. Ties: the earlier token. */
+static int pick_kl_cov(const struct vl_pg_in *in, const struct vl_pg_opts *o, uint8_t *pick,
+                       struct vl_err *e)
+{
+    int64_t total = in->rows.first[in->rows.B], n = 0;
+    struct cov c = cov_means(in);
+    int64_t k = (int64_t)((double)c.n * o->kl_cov_ratio);
     struct pick *p = NULL;
 
     if (vl_try_alloc(&p, (size_t)total, sizeof(*p), "kl_cov", e))
         return e->code;
+    for (int64_t j = 0; j < total; j++)
+        if (in->rows.mask[j])
+            p[n++] = (struct pick){ -cov_at(&c, in, j), j };
+    qsort(p, (size_t)n, sizeof(*p), pick_cmp);
+    k = k > 1 ? k : 1;
+    for (int64_t a = 0; a < k && a < n; a++)
+        pick[p[a].j] = 1;
+    free(p);
+    return 0;
+}
+
+/* KL-Cov (Cui et al. 2025): l = -A r, plus ppo_kl_coef |x| on the picked tokens. No clipping. */
+static int loss_kl_cov(struct work *w, struct vl_err *e)
+{
+    (void)e;
     FOR_VALID (w, i, j) {
         double A = w->in->adv[j], x = log_ratio(w, j), r = exp_f32(x);
         w->l[j] = w->g[j] = -A * r;
         mean_of(w, VL_M_PPO_KL, fabs(x));
-        p[n++] = (struct pick){ -cov_at(&c, w->in, j), j };
+        if (w->in->pick[j]) {
+            w->l[j] += w->o->ppo_kl_coef * fabs(x);
+            w->g[j] += w->o->ppo_kl_coef * (x > 0 ? 1 : x < 0 ? -1 : 0);
+        }
     }
-    qsort(p, (size_t)n, sizeof(*p), pick_cmp);
-    k = k > 1 ? k : 1;
-    for (int64_t a = 0; a < k && a < n; a++) {
-        double x = log_ratio(w, p[a].j);
-        w->l[p[a].j] += w->o->ppo_kl_coef * fabs(x);
-        w->g[p[a].j] += w->o->ppo_kl_coef * (x > 0 ? 1 : x < 0 ? -1 : 0);
-    }
-    free(p);
     return 0;
 }
 
@@ -402,8 +418,8 @@ static const struct vl_pg_loss losses[] = {
     { .name = "gspo", .fn = loss_gspo, .agg = VL_AGG_SEQ_MEAN_TOKEN_MEAN },
     { .name = "sapo", .fn = loss_sapo, .agg = VL_AGG_SEQ_MEAN_TOKEN_MEAN },
     { .name = "gpg", .fn = loss_gpg, .agg = -1 },
-    { .name = "clip_cov", .fn = loss_clip_cov, .agg = -1, .cut = 1, .draw = 1 },
-    { .name = "kl_cov", .fn = loss_kl_cov, .agg = -1, .cut = 1 },
+    { .name = "clip_cov", .fn = loss_clip_cov, .agg = -1, .pick = pick_clip_cov, .draw = 1 },
+    { .name = "kl_cov", .fn = loss_kl_cov, .agg = -1, .pick = pick_kl_cov },
     { .name = "geo_mean", .fn = loss_geo_mean, .agg = -1, .own = 1 },
     { .name = "cispo", .fn = loss_cispo, .agg = -1 },
     { .name = "reinforce", .fn = loss_reinforce, .agg = -1 },
@@ -431,9 +447,18 @@ int vl_pg_needs_draw(const struct vl_pg_loss *p)
     return p->draw;
 }
 
-int vl_pg_depends_on_cut(const struct vl_pg_loss *p)
+int vl_pg_picks(const struct vl_pg_loss *p)
 {
-    return p->cut;
+    return p->pick != NULL;
+}
+
+int vl_pg_pick(const struct vl_pg_loss *p, const struct vl_pg_in *in, const struct vl_pg_opts *o,
+               uint8_t *pick, struct vl_err *e)
+{
+    if (p->draw && !in->draw)
+        return vl_fail(e, VL_E_BUG, "%s without random numbers", p->name);
+    memset(pick, 0, (size_t)in->rows.first[in->rows.B]);
+    return p->pick(in, o, pick, e);
 }
 
 int vl_pg_check(const struct vl_pg_loss *p, const struct vl_pg_opts *o, struct vl_err *e)
@@ -451,7 +476,7 @@ int vl_pg_check(const struct vl_pg_loss *p, const struct vl_pg_opts *o, struct v
     if (p->fn == loss_sapo && !(o->tau_pos > 0 && o->tau_neg > 0))
         return vl_fail(e, VL_E_USAGE, "tau_pos is %g and tau_neg %g; both must be > 0", o->tau_pos,
                        o->tau_neg);
-    if (p->cut && !(o->clip_cov_ratio >= 0 && o->kl_cov_ratio >= 0))
+    if (p->pick && !(o->clip_cov_ratio >= 0 && o->kl_cov_ratio >= 0))
         return vl_fail(e, VL_E_USAGE, "clip_cov_ratio is %g and kl_cov_ratio %g; both must be >= 0",
                        o->clip_cov_ratio, o->kl_cov_ratio);
     return 0;
@@ -485,16 +510,23 @@ int vl_pg_loss(const struct vl_pg_loss *p, const struct vl_pg_in *in, const stru
                struct vl_err *e)
 {
     struct vl_loss_norm full = vl_loss_norm_local(norm, &in->rows);
-    struct work w = { .in = in, .o = o, .norm = &full, .s = s };
+    struct vl_pg_in mine = *in;
+    struct work w = { .in = &mine, .o = o, .norm = &full, .s = s };
     size_t n = (size_t)in->rows.first[in->rows.B];
+    uint8_t *pick = NULL;
 
-    if (p->draw && !in->draw)
-        return vl_fail(e, VL_E_BUG, "%s without random numbers", p->name);
+    if (p->pick && !in->pick) {
+        if (vl_try_alloc(&pick, n, 1, p->name, e) || vl_pg_pick(p, in, o, pick, e))
+            goto done;
+        mine.pick = pick;
+    }
     set_clip_range(&w);
     if (vl_try_alloc(&w.l, n, sizeof(*w.l), p->name, e) == 0 &&
         vl_try_alloc(&w.g, n, sizeof(*w.g), p->name, e) == 0 && p->fn(&w, e) == 0)
         reduce(p, &w, dlogp);
+done:
     free(w.l);
     free(w.g);
+    free(pick);
     return e->code;
 }

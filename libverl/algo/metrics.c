@@ -86,6 +86,30 @@ double vl_metric_reduce(const char *name, const double *x, int64_t n)
     return strstr(name, "max") ? s.max : strstr(name, "min") ? s.min : s.sum / s.n;
 }
 
+void vl_metrics_gather(struct vl_metrics *sum, const struct vl_metrics *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const char *name = m->m[i].name;
+        const struct vl_named *have = vl_metrics_get(sum, name);
+        double x = m->m[i].value, y = have ? have->value : 0;
+
+        if (have && strstr(name, "max"))
+            x = x > y ? x : y;
+        else if (have && strstr(name, "min"))
+            x = x < y ? x : y;
+        else
+            x += y;
+        vl_metrics_set(sum, name, x);
+    }
+}
+
+void vl_metrics_reduce(struct vl_metrics *sum, int64_t n)
+{
+    for (size_t i = 0; i < sum->n; i++)
+        if (!strstr(sum->m[i].name, "max") && !strstr(sum->m[i].name, "min"))
+            sum->m[i].value /= (double)(n > 0 ? n : 1);
+}
+
 int vl_metric_aggregate(double *out, const char *how, const double *x, int64_t n, struct vl_err *e)
 {
     struct summary s = { 0 };

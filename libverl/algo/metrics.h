@@ -27,6 +27,9 @@ void vl_metrics_free(struct vl_metrics *m);
 /* One value for a list of them by its key, as verl's reduce_metrics: a name containing "max" takes
  * the maximum, else one containing "min" the minimum, else the mean. n = 0 gives NaN. */
 double vl_metric_reduce(const char *name, const double *x, int64_t n);
+/* The same over lists that come one after the other: adds m, and after n of them makes the result. */
+void vl_metrics_gather(struct vl_metrics *sum, const struct vl_metrics *m);
+void vl_metrics_reduce(struct vl_metrics *sum, int64_t n);
 /* how: "mean", "sum", "min" or "max"; else VL_E_USAGE. */
 int vl_metric_aggregate(double *out, const char *how, const double *x, int64_t n,
                         struct vl_err *e) VL_MUST_CHECK;

@@ -21,7 +21,8 @@
 struct totals {
     struct vl_loss_sums sums;
     struct vl_step_result last;
-    double grad_norm; /* sum over the steps taken */
+    struct vl_metrics corr; /* gathered over the steps taken */
+    double grad_norm;       /* sum over the steps taken */
     int64_t steps, skipped, empty, rows, tokens, changed, in_row;
 };
 
@@ -91,6 +92,9 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .loss_scale_factor = NAN,
                                   .kl_loss_coef = 0.001,
                                   .cliprange_value = 0.5,
+                                  .statistics = "micro-batch",
+                                  .bypass_loss = "ppo_clip",
+                                  .is_threshold = 2,
                                   .pref = pref,
                                   .dpo_loss_type = "sigmoid",
                                   .sft_steps = VL_NULL_I64,
@@ -117,9 +121,18 @@ static int parse_betas(const struct vl_strs *s, double beta[2], enum vl_role rol
     return 0;
 }
 
+/* bypass_mode's losses are two of the others, on its own mask and weights. */
+static const char *loss_name(const struct vl_update_opts *o)
+{
+    if (!o->bypass)
+        return o->loss_mode;
+    return strcmp(o->bypass_loss, "reinforce") ? "vanilla" : "reinforce";
+}
+
 int vl_update_check(struct vl_update *u, struct vl_err *e)
 {
     const struct vl_update_opts *o = u->o;
+    int weighs;
 
     if (!u->x->common->state)
         return vl_fail(e, VL_E_USAGE, "no train state: give -s DIR (with -m MODEL the first time)");
@@ -133,7 +146,12 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
         return vl_pref_parse(&u->pref, o->dpo_loss_type, e);
     if (o->role != VL_ROLE_ACTOR)
         return 0;
-    u->actor = (struct vl_actor_opts){ .loss = vl_pg_find(o->loss_mode, e),
+    if (o->bypass && (vl_corr_parse(&u->corr, o->is, o->is_threshold, o->is_normalize, o->rs,
+                                    o->rs_threshold, e)))
+        return e->code;
+    u->actor = (struct vl_actor_opts){ .loss = vl_pg_find(loss_name(o), e),
+                                       .bypass = o->bypass ? &u->corr : NULL,
+                                       .bypass_loss = o->bypass_loss,
                                        .pg = o->pg,
                                        .entropy_coeff = o->entropy_coeff,
                                        .use_kl_loss = o->use_kl_loss,
@@ -142,11 +160,14 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
     if (!u->actor.loss || vl_pg_check(u->actor.loss, &u->actor.pg, e) ||
         vl_kl_parse(&u->actor.kl_loss_type, o->kl_loss_type, e))
         return e->code;
-    if (vl_pg_depends_on_cut(u->actor.loss))
+    weighs = !strcmp(o->bypass_loss, "reinforce") && u->corr.is;
+    u->ahead = !strcmp(o->statistics, "mini-batch") && (o->bypass || vl_pg_picks(u->actor.loss));
+    if (!u->ahead &&
+        (vl_pg_picks(u->actor.loss) || (o->bypass && weighs && u->corr.batch_normalize)))
         vl_info(&u->x->log,
-                "policy_loss.loss_mode=%s picks tokens within each micro-batch: the result "
-                "depends on micro-batch size and number of ranks",
-                o->loss_mode);
+                "%s takes statistics of each micro-batch, as verl: the result depends on "
+                "micro-batch size and number of ranks (--statistics mini-batch: it does not)",
+                o->bypass ? "rollout_is_batch_normalize" : o->loss_mode);
     return 0;
 }
 
@@ -519,6 +540,7 @@ static void add_sums(struct totals *t, const struct vl_step_result *r)
     t->changed += r->changed;
     t->grad_norm += r->grad_norm;
     t->in_row = 0;
+    vl_metrics_gather(&t->corr, &r->corr);
     for (int m = 0; m < VL_M_COUNT; m++) {
         t->sums.num[m] += r->sums.num[m];
         t->sums.den[m] += r->sums.den[m];
@@ -563,13 +585,18 @@ static int run_steps(struct job *j, struct vl_err *e)
         const int64_t *rows = vl_plan_rows(&j->plan, s, &n);
         char note[80];
 
-        if (vl_update_step(u, rows, n, lr, &r, e))
+        if (vl_update_step(u, rows, n, lr, &r, e)) {
+            vl_metrics_free(&r.corr);
             return e->code;
+        }
         if (r.empty)
             j->sum.empty++;
         else if (!r.skipped)
             add_sums(&j->sum, &r);
-        else if (count_skip(j, s, &r, e))
+        else
+            (void)!count_skip(j, s, &r, e);
+        vl_metrics_free(&r.corr);
+        if (e->code)
             return e->code;
         snprintf(note, sizeof note, "loss %.4f, |g| %.3g, lr %.3g", loss_of(&r), r.grad_norm, lr);
         vl_progress(&u->x->log, "step", s + 1, j->plan.steps, note);
@@ -578,12 +605,14 @@ static int run_steps(struct job *j, struct vl_err *e)
             return e->code;
     }
     if (j->sum.empty)
-        vl_warn(&u->x->log, "%" PRId64 " of %" PRId64 " steps had no valid token and were left out",
+        vl_warn(&u->x->log,
+                "%" PRId64 " of %" PRId64 " steps had no token to learn from and were left out",
                 j->sum.empty, j->plan.steps);
     if (!j->sum.steps && !j->sum.skipped)
         return vl_fail(e, VL_E_DATA,
-                       "no row has a valid token (response_mask is 0 everywhere): "
-                       "there is nothing to learn from");
+                       "no row has a valid token (%s): there is nothing to learn from",
+                       u->o->bypass ? "response_mask is 0, or rollout_rs rejects it, everywhere"
+                                    : "response_mask is 0 everywhere");
     return 0;
 }
 
@@ -621,6 +650,9 @@ static void put_metrics(struct job *j, struct vl_batch *b)
         if (vl_loss_sums_value(s, (enum vl_metric)m, &x))
             vl_meta_metric(b, vl_metric_name((enum vl_metric)m), x / by);
     }
+    vl_metrics_reduce(&j->sum.corr, t->steps);
+    for (size_t i = 0; i < t->corr.n; i++)
+        vl_meta_metric(b, t->corr.m[i].name, t->corr.m[i].value);
     put_metric(b, role, "grad_norm",
                role == VL_ROLE_SFT ? t->last.grad_norm : t->grad_norm / steps);
     put_metric(b, role, "lr", t->last.lr);
@@ -696,6 +728,7 @@ int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e)
         goto out;
 out:
     vl_plan_free(&j.plan);
+    vl_metrics_free(&j.sum.corr);
     vl_update_data_free(&j.u.data);
     vl_infer_close(&j.u.f);
     vl_state_close(&j.s);

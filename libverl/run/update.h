@@ -12,6 +12,7 @@
 #define VL_UPDATE_H
 
 #include "libverl/algo/preference.h"
+#include "libverl/algo/rollout_corr.h"
 #include "libverl/algo/schedule.h"
 #include "libverl/model/state.h"
 #include "libverl/run/infer.h"
@@ -47,6 +48,11 @@ struct vl_update_opts {
     const char *loss_mode, *agg, *kl_loss_type;
     double loss_scale_factor, entropy_coeff, kl_loss_coef, cliprange_value;
     int use_kl_loss, calculate_entropy, use_rollout_log_probs;
+    const char *statistics; /* "micro-batch" or "mini-batch" */
+    int bypass;             /* algorithm.rollout_correction.*, from here on */
+    const char *bypass_loss, *is, *rs, *rs_threshold;
+    double is_threshold;
+    int is_normalize;
     /* dpo */
     struct vl_pref_opts pref;
     const char *dpo_loss_type;
@@ -90,8 +96,13 @@ struct vl_update_data {
     const float *old_logp; /* (B, R) old_log_probs, or rollout_log_probs in their place */
     const float *adv, *ref_logp, *is_weights;
     const float *values, *returns;
-    double *draw;  /* (B, R) owned: clip_cov's numbers or NULL */
-    int64_t *pair; /* (2 pairs) owned: dpo's rows, chosen before rejected */
+    double *draw; /* (B, R) owned: clip_cov's numbers or NULL */
+    /* (B, R) owned, or NULL. What update_stats.c needs and finds for the rows of a step: */
+    float *new_logp; /* under the weights of the step's start */
+    uint8_t *pick;   /* clip_cov, kl_cov: tokens treated apart */
+    int64_t *keep;   /* bypass: mask after rejection */
+    float *bypass_w; /* bypass: importance weights */
+    int64_t *pair;   /* (2 pairs) owned: dpo's rows, chosen before rejected */
     int64_t pairs;
     float inv_temp;
 };
@@ -104,6 +115,7 @@ struct vl_step_result {
     double grad_norm; /* before clipping */
     double lr;
     int64_t rows, tokens, changed; /* of all ranks */
+    struct vl_metrics corr;        /* bypass: rollout_corr/...; free it */
     int empty;                     /* no valid token: nothing was done */
     int skipped;                   /* the gradient was not finite: nothing was changed */
     char where[160];               /* then: first tensor and rank */
@@ -115,6 +127,9 @@ struct vl_update {
     struct vl_infer f; /* model (of the state, slab released), device, engine */
     struct vl_update_data data;
     struct vl_actor_opts actor;
+    struct vl_corr corr;
+    int ahead; /* statistics over the mini-batch: one more forward pass before each step */
+    struct vl_loss_norm ahead_norm; /* then, with bypass: denominators of the tokens kept */
     struct vl_pref_opts pref;
     enum vl_agg agg;
     double beta[2];
@@ -141,6 +156,24 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M);
 /* One optimizer step over rows[0..n); dpo: chosen, rejected, chosen, ... Collective. */
 int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,
                    struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
+
+/* ---- update_step.c, for update_stats.c ---- */
+
+/* This rank's rows of a step; caller frees. */
+int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64_t n,
+                           int64_t *count);
+/* Their cut into micro-batches; first needs n + 1 entries. */
+int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first);
+
+/* ---- Statistics over a whole step (update_stats.c). Collective. ---- */
+
+/* A forward pass over the rows, then data.pick, or data.keep, data.bypass_w, ahead_norm, r->corr. */
+int vl_update_look_ahead(struct vl_update *u, const int64_t *rows, int64_t n,
+                         struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
+/* bypass without look-ahead: r->corr and whether rejection left a token (r->empty), from the
+ * log-probs that the step's own passes left in data.new_logp. */
+int vl_update_look_back(struct vl_update *u, const int64_t *rows, int64_t n,
+                        struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
 
 /* verl-update. opts: struct vl_update_opts. */
 int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;

@@ -105,6 +105,12 @@ static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
     char *mode;
     int ok;
 
+    if (u->o->bypass)
+        return column(b, "rollout_log_probs", R, &d->old_logp,
+                      "bypass_mode takes them as old log-probs; verl-rollout adds it with "
+                      "rollout.calculate_log_probs=true",
+                      e) ||
+               check_stale(u, b, "rollout_log_probs", base, e);
     if (u->o->use_rollout_log_probs)
         return column(b, "rollout_log_probs", R, &d->old_logp, "verl-rollout adds it", e) ||
                check_stale(u, b, "rollout_log_probs", base, e);
@@ -137,7 +143,7 @@ static int actor_columns(struct vl_update *u, const struct vl_batch *b, int64_t 
     if (u->o->use_kl_loss && column(b, "ref_log_prob", R, &d->ref_logp,
                                     "use_kl_loss needs it; verl-logprob --as ref adds it", e))
         return e->code;
-    if (vl_batch_col(b, "rollout_is_weights"))
+    if (vl_batch_col(b, "rollout_is_weights") && !u->o->bypass) /* bypass makes its own */
         return column(b, "rollout_is_weights", R, &d->is_weights, "", e);
     return 0;
 }
@@ -218,6 +224,24 @@ static void make_draws(struct vl_update *u, const struct vl_batch *b)
     }
 }
 
+/* Room for update_stats.c. */
+static void make_room(struct vl_update *u)
+{
+    struct vl_update_data *d = &u->data;
+    size_t n = (size_t)(d->rows.B * d->rows.R) + 1;
+
+    if (u->o->bypass || u->ahead)
+        d->new_logp = vl_alloc(n * sizeof *d->new_logp);
+    if (!u->ahead)
+        return;
+    if (!u->o->bypass)
+        d->pick = vl_alloc(n);
+    else
+        d->keep = vl_alloc(n * sizeof *d->keep);
+    if (u->o->bypass && u->corr.is && !strcmp(u->o->bypass_loss, "reinforce"))
+        d->bypass_w = vl_alloc(n * sizeof *d->bypass_w);
+}
+
 int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
                       const struct vl_state_record *base, struct vl_err *e)
 {
@@ -243,6 +267,8 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
     d->inv_temp = vl_inv_temperature(temperature);
     if (u->o->role == VL_ROLE_ACTOR && vl_pg_needs_draw(u->actor.loss))
         make_draws(u, b);
+    if (u->o->role == VL_ROLE_ACTOR)
+        make_room(u);
     return check_column(d, b, d->old_logp, "old_log_probs", e) ||
            check_column(d, b, d->adv, "advantages", e) ||
            check_column(d, b, d->ref_logp, "ref_log_prob", e) ||
@@ -258,5 +284,9 @@ void vl_update_data_free(struct vl_update_data *d)
     free(d->valid);
     free(d->draw);
     free(d->pair);
+    free(d->new_logp);
+    free(d->pick);
+    free(d->keep);
+    free(d->bypass_w);
     *d = (struct vl_update_data){ 0 };
 }

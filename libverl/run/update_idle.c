@@ -28,7 +28,8 @@ static int set_text(const struct check *c, const char *const *field, const char 
     return vl_parsed_given(c->u->x->parsed, field) && *field && strcmp(*field, def) != 0;
 }
 
-#define SET(C, F) set(C, &(C)->u->o->F, sizeof(C)->u->o->F)
+#define SET_TEXT(C, F) set_text(C, &(C)->u->o->F, (C)->def.F)
+#define SET(C, F)      set(C, &(C)->u->o->F, sizeof(C)->u->o->F)
 
 __attribute__((format(printf, 3, 4))) static void idle(const struct check *c, const char *key,
                                                        const char *format, ...)
@@ -75,6 +76,21 @@ static void check_actor(const struct check *c)
     const struct vl_update_opts *o = c->u->o;
     const char *m = o->loss_mode;
 
+    if (SET_TEXT(c, statistics) && !c->u->ahead && !strcmp(o->statistics, "mini-batch"))
+        idle(c, "--statistics", "with policy_loss.loss_mode=%s, which takes none of all rows", m);
+    if (o->bypass) {
+        if (SET_TEXT(c, loss_mode))
+            idle(c, "policy_loss.loss_mode",
+                 "with bypass_mode=true, whose loss is rollout_correction.loss_type=%s",
+                 o->bypass_loss);
+        if (o->is && strcmp(o->bypass_loss, "reinforce"))
+            idle(c, "rollout_correction.rollout_is",
+                 "on the loss with loss_type=ppo_clip, as in verl: it gives metrics; reinforce "
+                 "weighs by it");
+        return;
+    }
+    if (SET_TEXT(c, bypass_loss))
+        idle(c, "rollout_correction.loss_type", "without bypass_mode=true");
     check_clip(c);
     if ((SET(c, pg.tau_pos) || SET(c, pg.tau_neg)) && strcmp(m, "sapo"))
         idle(c, "tau_pos or tau_neg", "with policy_loss.loss_mode=%s; sapo reads it", m);

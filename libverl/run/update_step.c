@@ -21,6 +21,8 @@ struct micro {
     float *logp, *entropy, *value, *dlogp, *dent, *dvalue;
     float *old_logp, *adv, *ref_logp, *is_weights, *values, *returns;
     double *draw;
+    uint8_t *pick;
+    int64_t *keep;
 };
 
 static float *floats(int64_t n)
@@ -55,13 +57,23 @@ static void micro_init(struct micro *m, const struct vl_update *u, const int64_t
     m->old_logp = gathered(&m->pack, d->old_logp);
     m->adv = gathered(&m->pack, d->adv);
     m->ref_logp = gathered(&m->pack, d->ref_logp);
-    m->is_weights = gathered(&m->pack, d->is_weights);
+    m->is_weights = gathered(&m->pack, d->bypass_w ? d->bypass_w : d->is_weights);
     m->values = gathered(&m->pack, d->values);
     m->returns = gathered(&m->pack, d->returns);
     if (d->draw) {
         m->draw = vl_alloc(sizeof *m->draw * (size_t)M);
         for (int64_t j = 0; j < M; j++)
             m->draw[j] = d->draw[m->pack.cell[j]];
+    }
+    if (d->pick) {
+        m->pick = vl_alloc((size_t)M);
+        for (int64_t j = 0; j < M; j++)
+            m->pick[j] = d->pick[m->pack.cell[j]];
+    }
+    if (d->keep) {
+        m->keep = vl_alloc(sizeof *m->keep * (size_t)M);
+        for (int64_t j = 0; j < M; j++)
+            m->keep[j] = d->keep[m->pack.cell[j]];
     }
     if (u->o->role == VL_ROLE_CRITIC) {
         m->value = floats(M);
@@ -78,9 +90,9 @@ static void micro_init(struct micro *m, const struct vl_update *u, const int64_t
 
 static void micro_free(struct micro *m)
 {
-    void *p[] = { m->first,      m->mask,   m->logp,    m->entropy, m->value,
-                  m->dlogp,      m->dent,   m->dvalue,  m->adv,     m->ref_logp,
-                  m->is_weights, m->values, m->returns, m->draw,    m->old_logp };
+    void *p[] = { m->first,   m->mask,   m->logp,     m->entropy,  m->value,      m->dlogp,
+                  m->dent,    m->dvalue, m->adv,      m->ref_logp, m->is_weights, m->values,
+                  m->returns, m->draw,   m->old_logp, m->pick,     m->keep };
 
     vl_pack_free(&m->pack);
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)
@@ -95,7 +107,10 @@ static int micro_loss(struct vl_update *u, struct micro *m, const struct vl_loss
                            .old_logp = m->old_logp,
                            .adv = m->adv,
                            .is_weights = m->is_weights,
-                           .draw = m->draw };
+                           .draw = m->draw,
+                           .pick = m->pick,
+                           .keep = m->keep,
+                           .norm = &u->ahead_norm };
 
     switch (u->o->role) {
     case VL_ROLE_ACTOR:
@@ -121,11 +136,15 @@ static int run_micro(struct vl_update *u, const int64_t *rows, int64_t n,
     struct micro m;
 
     micro_init(&m, u, rows, n);
-    if (!vl_engine_forward(u->f.eng, &m.pack.p, u->data.inv_temp, 1, m.logp, m.entropy, NULL,
-                           m.value, e) &&
-        !micro_loss(u, &m, norm, sums, e) &&
+    if (vl_engine_forward(u->f.eng, &m.pack.p, u->data.inv_temp, 1, m.logp, m.entropy, NULL,
+                          m.value, e))
+        goto done;
+    if (u->data.new_logp)
+        vl_pack_scatter(u->data.new_logp, &m.pack, m.logp);
+    if (!micro_loss(u, &m, norm, sums, e) &&
         vl_engine_backward(u->f.eng, m.dlogp, m.dent, m.dvalue, e))
         vl_err_prefix(e, "backward pass");
+done:
     micro_free(&m);
     return e->code;
 }
@@ -137,7 +156,7 @@ static int64_t unit(const struct vl_update *u)
 }
 
 /* Cuts rows into micro-batches as the options say; first needs n + 1 entries. */
-static int64_t cut_micro(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first)
+int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first)
 {
     const struct vl_cut *c = &u->o->cut;
     int64_t max_rows = u->o->micro_batch > 0                                  ? u->o->micro_batch
@@ -156,7 +175,7 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
     int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
 
     *N = *M = 0;
-    k = cut_micro(u, pair, n, first);
+    k = vl_update_cut(u, pair, n, first);
     for (int64_t j = 0; j < k; j++) {
         int64_t tokens = 0, out = 0;
 
@@ -174,7 +193,8 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
 
 /* This rank's rows among those with a valid token, cut by token cost. Rows without one add nothing
  * to any sum and are left out of the passes; pairs have one in both. */
-static int64_t *my_rows(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *count)
+int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64_t n,
+                           int64_t *count)
 {
     int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0;
     int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
@@ -304,9 +324,9 @@ static void adamw(struct vl_update *u, double lr, double scale, int64_t *changed
 static int accumulate(struct vl_update *u, const int64_t *rows, int64_t n,
                       const struct vl_loss_norm *norm, struct vl_loss_sums *sums, struct vl_err *e)
 {
-    int64_t count, *list = my_rows(u, rows, n, &count);
+    int64_t count, *list = vl_update_my_rows(u, rows, n, &count);
     int64_t *first = vl_alloc(sizeof *first * (size_t)(count + 1));
-    int64_t micros = cut_micro(u, list, count, first);
+    int64_t micros = vl_update_cut(u, list, count, first);
 
     vl_engine_zero_grads(u->f.eng);
     for (int64_t k = 0; k < micros && !e->code; k++)
@@ -332,8 +352,12 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
         r->empty = 1;
         return 0;
     }
+    if (u->ahead && (vl_update_look_ahead(u, rows, n, r, e) || r->empty))
+        return e->code;
     rc = accumulate(u, rows, n, &norm, &r->sums, e);
     if (vl_comm_agree(comm, e) || rc)
+        return e->code;
+    if (u->o->bypass && !u->ahead && (vl_update_look_back(u, rows, n, r, e) || r->empty))
         return e->code;
     mine = comm->size > 1 ? bad_tensor(u) : NULL;
     if (sum_grads(u, e) || vl_comm_sum_f64(comm, r->sums.num, VL_M_COUNT, e) ||

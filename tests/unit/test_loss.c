@@ -246,7 +246,7 @@ static void test_micro_batches(void **state)
             struct vl_actor_opts o = options(names[k], agg);
             struct data d;
             fill(&d);
-            if (vl_pg_depends_on_cut(o.loss))
+            if (vl_pg_picks(o.loss))
                 continue;
             struct vl_loss_norm norm = { .dp = 1, .width = L };
             struct vl_loss_rows all = { B, d.first, d.mask };
