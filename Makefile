@@ -197,7 +197,7 @@ format-check: ## fail if a source is not formatted
 
 install: all ## install programs, scripts and man pages under prefix (DESTDIR honoured)
 	install -d $(DESTDIR)$(prefix)/bin $(DESTDIR)$(prefix)/share/man/man1 $(DESTDIR)$(prefix)/share/man/man5 $(DESTDIR)$(prefix)/share/man/man7
-	install $(BIN) scripts/verl-mpi $(DESTDIR)$(prefix)/bin
+	install $(BIN) scripts/verl-mpi scripts/parquet2jsonl $(DESTDIR)$(prefix)/bin
 	$(if $(strip $(PLUGINS)),install -d $(DESTDIR)$(prefix)/lib/verl && install -m 644 $(PLUGINS) $(DESTDIR)$(prefix)/lib/verl)
 	install -m 644 man/*.1 $(DESTDIR)$(prefix)/share/man/man1
 	install -m 644 man/*.5 $(DESTDIR)$(prefix)/share/man/man5

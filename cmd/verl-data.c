@@ -89,7 +89,7 @@ int main(int argc, char **argv)
           .key = "data.train_files",
           .dst = &o.train_files,
           .arg = "FILES",
-          .help = "JSON lines files, where no operand names any" },
+          .help = "files or patterns of JSON lines or Parquet, where no operand names any" },
         { .type = VL_T_LIST,
           .key = "data.val_files",
           .dst = &o.val_files,

@@ -223,10 +223,47 @@ ok "a uid given twice, and a member named like a tensor: 65" '
         exits 65 verl-data odd.jsonl -m "$bytes" -o n.dp 2>err
         grep -q "no column can be called so" err
     done'
-ok "Parquet and compressed files are told from lines, with the way to read them" '
-    printf PAR1xxxx >p.parquet
-    exits 65 verl-data p.parquet -m "$bytes" -o n.dp 2>err
-    grep -q "duckdb.*p.parquet" err'
+ok "Parquet: read by what the user has; without it 69 with what to install" '
+    { printf PAR1; cat a.jsonl; } >p.parquet
+    mkdir -p bin none
+    printf "#!/bin/sh\nexit 1\n" >none/python3
+    printf "#!/bin/sh\necho \"\$2\" >&2; tail -c +5 p.parquet\n" >bin/duckdb # stands for the real one
+    cp none/python3 bin; chmod +x bin/* none/*
+    PATH=$T/bin:$PATH verl-data p.parquet -m "$bytes" -o p.dp 2>err
+    grep -q "copy (from read_parquet(.p.parquet.)) to" err
+    verl-data -q a.jsonl -m "$bytes" -o a.dp
+    cmp a.dp p.dp
+    exits 69 env PATH="$T/none:$PATH" verl-data p.parquet -m "$bytes" -o n.dp 2>err
+    grep -q "p.parquet: a Parquet file, and nothing here reads it: install duckdb or python3 with pyarrow" err
+    exits 65 verl-data - -m "$bytes" -o n.dp <p.parquet 2>err
+    grep -q "its table is at the end" err'
+ok "parquet2jsonl says what it needs, and is installed" '
+    exits 64 parquet2jsonl 2>err; exits 66 parquet2jsonl none.parquet 2>err; parquet2jsonl --help | grep -q "duckdb -c"
+    grep -q "^	install .*parquet2jsonl" "$REPO/Makefile"'
+ok "compressed lines are read through their programs; damage is 65" '
+    gzip -c a.jsonl >a.gz; zstd -qc a.jsonl >a.zst; xz -c a.jsonl >a.xz
+    for f in a.gz a.zst a.xz; do
+        verl-data -q $f -m "$bytes" -o z.dp
+        cmp a.dp z.dp
+        head -c 20 $f >cut
+        exits 65 verl-data cut -m "$bytes" -o n.dp 2>err
+        grep -q "^verl-data: cut: a .*-compressed file, and .* failed" err
+        exits 65 verl-data - -m "$bytes" -o n.dp <$f 2>err
+    done'
+ok "patterns: sorted by name; one that fits no file is 66; a name that is there is no pattern" '
+    mkdir -p parts; head -n 4 ten.jsonl >parts/b.jsonl; tail -n 6 ten.jsonl >parts/c.jsonl; : >parts/a.txt
+    verl-data -q ten.jsonl -m "$bytes" -o t.dp
+    verl-data -q "parts/*.jsonl" -m "$bytes" -o g.dp; cmp t.dp g.dp
+    verl-data -q "parts/{b,c}.jsonl" -m "$bytes" -o g.dp; cmp t.dp g.dp
+    verl-data -q -m "$bytes" "data.train_files=[parts/?.jsonl]" -o g.dp; cmp t.dp g.dp
+    cp ten.jsonl "parts/x[1].jsonl"; verl-data -q "parts/x[1].jsonl" -m "$bytes" -o g.dp; cmp t.dp g.dp
+    exits 66 verl-data "parts/*.json" -m "$bytes" -o n.dp 2>err; grep -q "parts/\*.json: no file has such a name" err
+    exits 66 verl-data parts -m "$bytes" -o n.dp 2>err; grep -q "parts: a directory; name its files, for example .parts/\*.jsonl" err'
+ok "a file that is one list of rows; a bad row is named by the line it begins in" '
+    { echo [; paste -sd, ten.jsonl; echo ]; } >list.json; verl-data -q list.json -m "$bytes" -o g.dp; cmp t.dp g.dp
+    printf "[\n{\"prompt\": \"a\"},\n\n{\"p\":\n1}]" >bad.json
+    exits 65 verl-data bad.json -m "$bytes" -o n.dp 2>err
+    grep -q "bad.json:4: prompt is missing" err'
 ok "no rows, no file, no tokenizer" '
     : >empty.jsonl
     exits 65 verl-data empty.jsonl -m "$bytes" -o n.dp

@@ -7,6 +7,17 @@
 #include "libverl/text/chat.h"
 #include "libverl/run/stage_data.h"
 
+/* ---- data_files.c ---- */
+
+/* Names, "-" and patterns to the names of files: a pattern's in order of their bytes; one that no
+ * file has is VL_E_NOINPUT. Free with vl_files_free, also after an error. */
+int vl_files_expand(const struct vl_strs *names, struct vl_strs *out,
+                    struct vl_err *e) VL_MUST_CHECK;
+void vl_files_free(struct vl_strs *out);
+/* Appends the text of a file of lines ("-": standard input). Parquet and compressed files are read
+ * through their programs: VL_E_UNAVAIL where one is missing. */
+int vl_files_read(const char *path, struct vl_buf *out, struct vl_err *e) VL_MUST_CHECK;
+
 /* ---- data_lines.c ---- */
 
 struct vl_line {
@@ -25,9 +36,8 @@ struct vl_lines {
     size_t bytes;
 };
 
-/* Reads JSON lines files ("-": standard input) and cuts them at 0x0A only. VL_E_DATA for a file
- * that is something else (Parquet, compressed), with the way to turn it into lines. */
-int vl_lines_read(struct vl_lines *l, const struct vl_strs *files, struct vl_err *e) VL_MUST_CHECK;
+/* Reads files, see above, and cuts them at 0x0A only, or into the elements of their one list. */
+int vl_lines_read(struct vl_lines *l, const struct vl_strs *names, struct vl_err *e) VL_MUST_CHECK;
 void vl_lines_free(struct vl_lines *l);
 
 /* ---- data_row.c ---- */

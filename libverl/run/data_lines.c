@@ -5,48 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libverl/base/fs.h"
-
-#define MAX_BYTES ((size_t)1 << 38)
-
-/* A file of another kind is told by its first bytes. */
-static int check_kind(const char *path, const struct vl_buf *b, struct vl_err *e)
-{
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *what, *how;
-    } known[] = {
-        { "PAR1", 4, "Parquet",
-          "duckdb -c \"copy (from '%s') to '/dev/stdout' (format json)\" | verl-data -" },
-        { "\x28\xB5\x2F\xFD", 4, "zstd-compressed", "zstd -dc %s | verl-data -" },
-        { "\x1F\x8B", 2, "gzip-compressed", "gzip -dc %s | verl-data -" },
-        { "\xFD"
-          "7zXZ",
-          5, "xz-compressed", "xz -dc %s | verl-data -" },
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (b->n >= known[i].n && memcmp(b->s, known[i].magic, known[i].n) == 0) {
-            struct vl_buf how = { 0 };
-            const char *at = strstr(known[i].how, "%s");
-
-            vl_buf_add(&how, known[i].how, (size_t)(at - known[i].how));
-            vl_buf_str(&how, path);
-            vl_buf_str(&how, at + 2);
-            vl_fail(e, VL_E_DATA, "%s: a %s file; rows must be JSON lines, for example: %s", path,
-                    known[i].what, how.s);
-            vl_buf_free(&how);
-        }
-    return e->code;
-}
-
 static int blank(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
             return 0;
     return 1;
+}
+
+static void add_line(struct vl_lines *l, int64_t *cap, struct vl_line line)
+{
+    if (l->n == *cap) {
+        *cap = *cap ? 2 * *cap : 1024;
+        l->line = vl_realloc(l->line, (size_t)*cap * sizeof *l->line);
+    }
+    l->line[l->n++] = line;
 }
 
 static void cut(struct vl_lines *l, int32_t file, int64_t *cap)
@@ -57,34 +30,59 @@ static void cut(struct vl_lines *l, int32_t file, int64_t *cap)
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         size_t n = (size_t)((nl ? nl : end) - p);
 
-        if (!blank(p, n)) {
-            if (l->n == *cap) {
-                *cap = *cap ? 2 * *cap : 1024;
-                l->line = vl_realloc(l->line, (size_t)*cap * sizeof *l->line);
-            }
-            l->line[l->n++] = (struct vl_line){ p, n, file, number };
-        }
+        if (!blank(p, n))
+            add_line(l, cap, (struct vl_line){ p, n, file, number });
         p += n + (nl != NULL);
     }
 }
 
-int vl_lines_read(struct vl_lines *l, const struct vl_strs *files, struct vl_err *e)
+/* A file that is one JSON list has its elements as rows, each with the number of the line that it
+ * begins in. 0: it is something else. */
+static int cut_list(struct vl_lines *l, int32_t file, int64_t *cap)
 {
+    const struct vl_buf *b = &l->text[file];
+    struct vl_json j = { 0 };
+    struct vl_err no = { 0 };
+    int64_t number = 1;
+    size_t at = 0;
+    uint32_t c = 1;
+    int list;
+
+    while (at < b->n && strchr(" \t\r\n", b->s[at]) && b->s[at])
+        at++;
+    if (at == b->n || b->s[at] != '[')
+        return 0;
+    list = vl_json_parse(&j, b->s, b->n, "", &no) == 0;
+    for (uint32_t k = 0; list && k < j.node[0].count; k++, c = j.node[c].next) {
+        size_t quote = j.node[c].type == VL_JSON_STRING, from = j.node[c].at - quote;
+
+        for (; at < from; at++)
+            number += b->s[at] == '\n';
+        add_line(l, cap, (struct vl_line){ b->s + from, j.node[c].len + 2 * quote, file, number });
+    }
+    vl_json_free(&j);
+    return list;
+}
+
+int vl_lines_read(struct vl_lines *l, const struct vl_strs *names, struct vl_err *e)
+{
+    struct vl_strs files = { 0 };
     int64_t cap = 0;
 
-    l->path = vl_alloc(files->n * sizeof *l->path);
-    l->text = vl_alloc(files->n * sizeof *l->text);
-    for (size_t i = 0; i < files->n && !e->code; i++) {
-        int std = strcmp(files->s[i], "-") == 0;
-
-        l->path[i] = vl_strdup(std ? "standard input" : files->s[i]);
+    if (vl_files_expand(names, &files, e) == 0) {
+        l->path = vl_alloc(files.n * sizeof *l->path);
+        l->text = vl_alloc(files.n * sizeof *l->text);
+    }
+    for (size_t i = 0; i < files.n && !e->code; i++) {
+        l->path[i] = vl_strdup(strcmp(files.s[i], "-") ? files.s[i] : "standard input");
         l->nfile = i + 1;
-        if (vl_fs_read(std ? "/dev/stdin" : files->s[i], MAX_BYTES, &l->text[i], e) ||
-            check_kind(l->path[i], &l->text[i], e))
+        if (vl_files_read(files.s[i], &l->text[i], e))
             break;
         l->bytes += l->text[i].n;
-        cut(l, (int32_t)i, &cap);
+        if (!cut_list(l, (int32_t)i, &cap))
+            cut(l, (int32_t)i, &cap);
     }
+    vl_files_free(&files);
     return e->code;
 }
 
