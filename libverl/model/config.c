@@ -34,7 +34,10 @@ const char *vl_arch_name(enum vl_arch a)
 
 const char *vl_config_class(const struct vl_config *c)
 {
-#define CLASSES(x) { x "ForCausalLM", x "ForTokenClassification", x "ForSequenceClassification" }
+#define CLASSES(x)                                                                                 \
+    {                                                                                              \
+        x "ForCausalLM", x "ForTokenClassification", x "ForSequenceClassification"                 \
+    }
     static const char *const name[][3] = {
         [VL_ARCH_LLAMA] = CLASSES("Llama"),
         [VL_ARCH_QWEN2] = CLASSES("Qwen2"),

@@ -294,10 +294,11 @@ static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_we
                        "model is expected",
                        m->dir);
     if (want == VL_HEAD_REWARD && !has)
-        return vl_fail(e, VL_E_DATA,
-                       "%s: holds no score.weight, where a reward model (...ForSequenceClassification "
-                       "or ...ForTokenClassification with one label) is expected",
-                       m->dir);
+        return vl_fail(
+            e, VL_E_DATA,
+            "%s: holds no score.weight, where a reward model (...ForSequenceClassification "
+            "or ...ForTokenClassification with one label) is expected",
+            m->dir);
     if (want == VL_HEAD_VALUE)
         m->cfg.sequence = 0;
     if (want == VL_HEAD_REWARD)

@@ -99,7 +99,10 @@ static void print_json(const struct vl_model *m, int tensors)
     put(&b, "hash", m->hash);
     put(&b, "source_hash", m->source_hash);
     put(&b, "dtype", m->stored_dtype);
-    put(&b, "head", c->head == VL_HEAD_VALUE ? (c->sequence ? "reward" : "value") : c->tied ? "tied" : "untied");
+    put(&b, "head",
+        c->head == VL_HEAD_VALUE ? (c->sequence ? "reward" : "value")
+        : c->tied                ? "tied"
+                                 : "untied");
     put_whole(&b, "parameters", vl_model_parameters(m));
     put_whole(&b, "layers", c->L);
     put_whole(&b, "hidden", c->C);

@@ -297,7 +297,7 @@ static void list_adds(struct vl_batch *b, struct vl_reward_result *r)
     size_t n = sizeof fixed / sizeof *fixed;
     struct vl_buf keys = { 0 };
 
-    r->adds = vl_alloc((n + r->nkeys + 1) * sizeof *r->adds);
+    r->adds = vl_alloc((n + r->nkeys + 2) * sizeof *r->adds);
     memcpy(r->adds, fixed, sizeof fixed);
     vl_buf_str(&keys, "[\"acc\"");
     for (size_t k = 0; k < r->nkeys; k++) {
@@ -305,6 +305,8 @@ static void list_adds(struct vl_batch *b, struct vl_reward_result *r)
         vl_buf_ch(&keys, ',');
         vl_json_put_str(&keys, r->keys[k], strlen(r->keys[k]));
     }
+    if (r->rm)
+        r->adds[n + r->nkeys] = "rm_scores";
     vl_buf_ch(&keys, ']');
     vl_meta_set(b, "reward_extra_keys", keys.s);
     vl_buf_free(&keys);
@@ -367,6 +369,8 @@ int vl_reward_from_model(struct vl_ctx *x, struct vl_batch *b, struct vl_reward_
         vl_reward_ids(&rows, i, ids, &last);
         if (last < 0)
             vl_score_fail(&res->s[i], "the response has no valid token");
+        else if (isnan(rm[i * rows.R + last]))
+            vl_score_fail(&res->s[i], "rm_scores is NaN: the reward model gave no score");
         else if (!isfinite(rm[i * rows.R + last]))
             vl_fail(e, VL_E_DATA,
                     "row %" PRId64 ": rm_scores is not finite at the last valid token", i);

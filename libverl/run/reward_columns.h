@@ -9,6 +9,7 @@
 struct vl_reward_result {
     struct vl_score *s; /* rank 0: all rows, in order */
     int64_t rows, failed;
+    int rm;            /* the column rm_scores was made, too */
     const char **adds; /* names of the columns made, NULL-terminated; for vl_stage_write */
     char **keys;       /* of them, the scorers' own members */
     size_t nkeys;

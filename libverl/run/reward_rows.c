@@ -7,6 +7,7 @@
 #include "formats/json.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,13 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
         put_json(out, "num_turns", r->num_turns, i);
     if (r->reward_scores)
         put_json(out, "reward_scores", r->reward_scores, i);
+    if (r->rm_scores) {
+        vl_buf_str(out, ",\"rm_score\":");
+        if (last >= 0 && isfinite(r->rm_scores[i * r->R + last]))
+            vl_json_put_f32(out, r->rm_scores[i * r->R + last]);
+        else
+            vl_buf_str(out, "null");
+    }
     if (r->brief) {
         vl_buf_str(out, "}\n");
         goto done;

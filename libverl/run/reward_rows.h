@@ -18,6 +18,7 @@ struct vl_reward_rows {
     const struct vl_col *uid, *source, *reward_model, *extra_info, *finish, *raw_prompt;
     const struct vl_col *num_turns, *reward_scores;
     const int64_t *sample;
+    const float *rm_scores; /* (rows, R): rm_score of a row's line; NULL: none */
 };
 
 /* Looks the columns up: responses and attention_mask or response_mask are needed, the others are

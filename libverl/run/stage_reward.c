@@ -23,7 +23,9 @@ struct work {
     struct vl_score *s;   /* count */
     int64_t *asked;       /* those with a text to score */
     int64_t nasked;
-    int64_t failed; /* rows whose scorer failed */
+    int64_t nrefused; /* of asked, after these: the reward model gave them no score */
+    struct vl_rm rm;  /* rows is 0 without a reward model */
+    int64_t failed;   /* rows whose scorer failed */
 };
 
 static int has_scorer(const struct vl_reward_opts *o)
@@ -91,10 +93,8 @@ static int check_options(struct work *w, struct vl_err *e)
                             vl_parsed_given(w->x->parsed, &o->custom_kwargs)))
         vl_warn(&w->x->log, "custom_reward_function.name and .reward_kwargs have no effect without "
                             "custom_reward_function.path");
-    if (o->rm_enable)
-        return vl_fail(e, VL_E_USAGE,
-                       "reward_model.enable=true: reward models are not scored by this program; "
-                       "give their scores as the column rm_scores");
+    if (vl_rm_check(&o->rm, e))
+        return e->code;
     if (strcmp(o->manager, "naive") && strcmp(o->manager, "batch") && strcmp(o->manager, "dapo"))
         return vl_fail(e, VL_E_USAGE,
                        "reward_manager.name is %s; this program has naive, batch and dapo",
@@ -190,6 +190,15 @@ static int score_by_rules(struct work *w, struct vl_err *e)
     return 0;
 }
 
+static void score_by_model(struct work *w)
+{
+    for (int64_t k = 0; k < w->nasked; k++) {
+        struct vl_score *s = &w->s[w->asked[k] - w->first];
+
+        s->score = s->acc = (double)w->rm.score[w->asked[k]];
+    }
+}
+
 static int score_by_process(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
@@ -202,7 +211,7 @@ static int settle(struct work *w, struct vl_err *e)
 {
     char name[120];
 
-    for (int64_t k = 0; k < w->nasked; k++) {
+    for (int64_t k = 0; k < w->nasked + w->nrefused; k++) {
         struct vl_score *s = &w->s[w->asked[k] - w->first];
 
         if (!s->why)
@@ -252,7 +261,13 @@ static void penalize(struct work *w)
     free(ids);
 }
 
-/* Rows with a valid token, of this rank's range; the others get their reason here. */
+static int refused(const struct work *w, int64_t i)
+{
+    return w->rm.rows && w->rm.why[i];
+}
+
+/* Rows with a valid token, of this rank's range; the others get their reason here. What the reward
+ * model could not score no other scorer is asked for. */
 static int choose_rows(struct work *w, struct vl_err *e)
 {
     int64_t rows = w->rows.b->rows, *cost, *first, last;
@@ -273,10 +288,15 @@ static int choose_rows(struct work *w, struct vl_err *e)
     if (!vl_try_alloc(&w->s, (size_t)w->count, sizeof *w->s, "scores", e) &&
         !vl_try_alloc(&w->asked, (size_t)w->count, sizeof *w->asked, "scores", e))
         for (int64_t i = w->first; i < w->first + w->count; i++) {
-            if (cost[i])
-                w->asked[w->nasked++] = i;
-            else
+            if (!cost[i])
                 vl_score_fail(&w->s[i - w->first], "the response has no valid token");
+            else if (!refused(w, i))
+                w->asked[w->nasked++] = i;
+        }
+    for (int64_t i = w->first; i < w->first + w->count && !e->code; i++)
+        if (cost[i] && refused(w, i)) {
+            vl_score_fail(&w->s[i - w->first], "%s", w->rm.why[i]);
+            w->asked[w->nasked + w->nrefused++] = i;
         }
     free(cost);
     free(first);
@@ -288,8 +308,13 @@ static int score_rows(struct work *w, struct vl_err *e)
 {
     int by_process = vl_reward_has_process(w->o);
 
-    if (choose_rows(w, e) || (by_process ? score_by_process(w, e) : score_by_rules(w, e)) ||
-        settle(w, e))
+    if (choose_rows(w, e))
+        return e->code;
+    if (w->rm.rows && !has_scorer(w->o))
+        score_by_model(w);
+    else if (by_process ? score_by_process(w, e) : score_by_rules(w, e))
+        return e->code;
+    if (settle(w, e))
         return e->code;
     penalize(w);
     return 0;
@@ -330,13 +355,21 @@ static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct 
     if (!open_tokenizer(x, b, t, e))
         (void)!vl_reward_rows_open(&w->rows, b, w->o->source_key, e);
     w->rows.tok = *t;
+    if (vl_comm_agree(&x->comm, e))
+        return e->code;
+    if (vl_rm_wanted(&w->o->rm) && vl_rm_run(x, &w->o->rm, b, &w->rows, &w->rm, e))
+        return e->code;
+    if (vl_batch_col(b, "rm_scores"))
+        (void)!vl_batch_need(b, "rm_scores", VL_F32, 1, &w->rows.R, &w->rows.rm_scores, e);
     return vl_comm_agree(&x->comm, e);
 }
 
 int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
-    static const char *const replaced[] = { "token_level_scores", "score", "acc", "reward_error",
-                                            NULL };
+    const struct vl_reward_opts *o = opts;
+    const int rm = vl_rm_wanted(&o->rm);
+    const char *const replaced[] = { "token_level_scores",    "score", "acc", "reward_error",
+                                     rm ? "rm_scores" : NULL, NULL };
     struct work w = { .x = x, .o = opts };
     struct vl_reward_result res = { 0 };
     struct vl_tok *tok = NULL;
@@ -346,9 +379,10 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
         goto done;
     vl_reward_drop_old(&b);
     vl_stage_replaces(x, &b, replaced);
-    if (!has_scorer(w.o) && vl_batch_col(&b, "rm_scores")) {
+    res.rm = rm;
+    if (!rm && !has_scorer(o) && vl_batch_col(&b, "rm_scores")) {
         if (!x->comm.rank)
-            (void)!vl_reward_from_model(x, &b, &res, w.o->source_key, e);
+            (void)!vl_reward_from_model(x, &b, &res, o->source_key, e);
     } else {
         if (prepare(x, &b, &w, &tok, e))
             goto done;
@@ -359,7 +393,7 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
         if (!x->comm.rank)
             (void)!vl_reward_store(x, &b, &w.rows, &res, e);
     }
-    if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &b, res.adds, NULL, e))
+    if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &b, res.adds, rm ? w.rm.hash : NULL, e))
         vl_log_done(&x->log, b.rows, -1);
 done:
     for (int64_t k = 0; k < w.count && w.s; k++)
@@ -367,6 +401,7 @@ done:
     free(w.s);
     free(w.asked);
     free(w.args_line);
+    vl_rm_free(&w.rm);
     vl_reward_result_free(&res);
     vl_tok_free(tok);
     vl_batch_free(&b);

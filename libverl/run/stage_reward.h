@@ -1,8 +1,9 @@
-/* stage_reward.h - scores of responses: by rule, jq filter, command, Python function. */
+/* stage_reward.h - scores of responses: by rule, jq filter, command, Python function, reward model. */
 #ifndef VL_STAGE_REWARD_H
 #define VL_STAGE_REWARD_H
 
 #include "libverl/algo/shaping.h"
+#include "libverl/run/reward_model.h"
 #include "libverl/run/stage.h"
 
 struct vl_reward_opts {
@@ -20,15 +21,15 @@ struct vl_reward_opts {
     const char *manager;     /* reward_manager.name */
     const char *custom_path; /* custom_reward_function.path, .name, .reward_kwargs (JSON object) */
     const char *custom_name, *custom_kwargs;
-    int rm_enable; /* reward_model.enable: refused */
-    int overlong;  /* dapo's penalty on long responses */
+    struct vl_rm_opts rm; /* reward_model.* */
+    int overlong;         /* dapo's penalty on long responses */
     struct vl_overlong shape;
     int overlong_log;
 };
 #define VL_REWARD_DEFAULTS                                                                         \
     {                                                                                              \
         .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
-        .manager = "naive", .custom_name = "compute_score", .shape = {                             \
+        .manager = "naive", .custom_name = "compute_score", .rm = VL_RM_DEFAULTS, .shape = {       \
             VL_NULL_I64,                                                                           \
             VL_NULL_I64,                                                                           \
             1                                                                                      \
@@ -37,7 +38,8 @@ struct vl_reward_opts {
 
 /* Adds token_level_scores (the score at the last valid token), score, acc, reward_error (null, or
  * why the row has no score: its score and acc are NaN then) and one JSON column per further member
- * of what the scorers answer; metrics to meta_info. Rows are divided among ranks. */
+ * of what the scorers answer; metrics to meta_info; with a reward model rm_scores, which are the
+ * scores unless another scorer is given. Rows are divided among ranks. */
 int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;
 
 #endif
