@@ -131,6 +131,8 @@ static size_t spaces_after(const char *s, size_t at, size_t n)
     return at;
 }
 
+/* A match is looked for where the last one ended, not where the spaces that one took end: those can
+ * start the next one, which then counts too, as in the reference. */
 int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char *s, size_t n,
                  unsigned flags, const struct vl_cut *cut, struct vl_err *e)
 {
@@ -149,8 +151,6 @@ int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char 
             k++;
         if (a->special && ((flags & VL_TOK_NO_PARSE) || (k < cut->nnot && cut->not_at[k] == start)))
             continue;
-        if (start < done)
-            continue;
         if (a->single_word && (word_before(s, start) || word_after(s, stop, n)))
             continue;
         if (a->lstrip)
@@ -159,11 +159,10 @@ int vl_added_cut(const struct vl_tok *t, const struct vl_matcher *m, const char 
             stop = spaces_after(s, stop, n);
         if (done < start && cut->part(cut->arg, s + done, start - done, -1, e))
             return e->code;
-        if (cut->part(cut->arg, s + start, stop - start, a->id, e))
+        start = start < done ? done : start;
+        if (cut->part(cut->arg, s + start, start < stop ? stop - start : 0, a->id, e))
             return e->code;
         done = stop;
-        if (i < done)
-            i = done;
     }
     if (done < n && cut->part(cut->arg, s + done, n - done, -1, e))
         return e->code;

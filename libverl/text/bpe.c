@@ -84,13 +84,13 @@ static int32_t lookup(const struct vl_bpe *b, const char *s, size_t n, int first
     int32_t id;
 
     if ((first || !b->prefix) && (!last || !b->suffix))
-        return vl_vocab_get(&b->vocab, s, n);
+        return vl_vocab_get(b->vocab, s, n);
     if (!first && b->prefix)
         vl_buf_str(&key, b->prefix);
     vl_buf_add(&key, s, n);
     if (last && b->suffix)
         vl_buf_str(&key, b->suffix);
-    id = vl_vocab_get(&b->vocab, key.s, key.n);
+    id = vl_vocab_get(b->vocab, key.s, key.n);
     vl_buf_free(&key);
     return id;
 }
@@ -101,10 +101,10 @@ static void add_unknown(struct word *w, const struct vl_bpe *b, const char *s, s
     int all = b->byte_fallback;
 
     for (size_t i = 0; all && i < n; i++)
-        all = b->byte_id[(unsigned char)s[i]] >= 0;
+        all = b->vocab->byte[(unsigned char)s[i]] >= 0;
     if (all) { /* an open unknown token stays open: so does the reference's */
         for (size_t i = 0; i < n; i++)
-            add(w, b->byte_id[(unsigned char)s[i]]);
+            add(w, b->vocab->byte[(unsigned char)s[i]]);
         return;
     }
     if (b->unk < 0)
@@ -125,7 +125,7 @@ static void split_chars(struct word *w, const struct vl_bpe *b, const char *s, s
 
         k = vl_uc_next(s + i, n - i, &cp);
         if (plain && cp < 0x800)
-            id = b->vocab.one[cp];
+            id = b->vocab->one[cp];
         else
             id = lookup(b, s + i, k, i == 0, i + k == n);
         if (id < 0) {
@@ -286,7 +286,7 @@ void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_id
 {
     int32_t id;
 
-    if (b->ignore_merges && (id = vl_vocab_get(&b->vocab, s, n)) >= 0) {
+    if (b->ignore_merges && (id = vl_vocab_get(b->vocab, s, n)) >= 0) {
         vl_ids_add(out, id);
         return;
     }

@@ -99,14 +99,17 @@ static void replace_part(const struct vl_pattern *p, struct vl_regex_match *m, c
                          size_t nwith, struct vl_buf *out, const char *s, size_t n)
 {
     size_t at = 0, start, end;
+    struct vl_buf copy = { 0 };
+    const char *text = vl_pattern_text(p, s, n, &copy);
     struct vl_err e = { 0 };
 
-    while (at < n && vl_pattern_find(p, m, s, n, at, &start, &end, &e) > 0 && end > start) {
+    while (at < n && vl_pattern_find(p, m, text, n, at, &start, &end, &e) > 0 && end > start) {
         vl_buf_add(out, s + at, start - at);
         vl_buf_add(out, with, nwith);
         at = end;
     }
     vl_buf_add(out, s + at, n - at);
+    vl_buf_free(&copy);
 }
 
 static void metaspace_part(const struct vl_dec *d, struct vl_buf *out, const char *s, size_t n,
@@ -123,15 +126,72 @@ static void metaspace_part(const struct vl_dec *d, struct vl_buf *out, const cha
     }
 }
 
+static void replace_all(struct vl_buf *b, const char *what, const char *with)
+{
+    struct vl_pattern p = { .str = (char *)(uintptr_t)what, .n = strlen(what) };
+    struct vl_buf out = { 0 };
+
+    replace_part(&p, NULL, with, strlen(with), &out, b->s, b->n);
+    vl_buf_free(b);
+    *b = out;
+}
+
+/* The reference's repair of English text, the same table in the same order. */
+static void clean_up(struct vl_buf *b)
+{
+    static const char *const table[][2] = {
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (memmem(b->s, b->n, table[i][0], strlen(table[i][0])))
+            replace_all(b, table[i][0], table[i][1]);
+}
+
+static void wordpiece_part(const struct vl_dec *d, struct vl_buf *out, const char *s, size_t n,
+                           int first)
+{
+    struct vl_buf b = { 0 };
+
+    if (!first && n >= d->pat.n && memcmp(s, d->pat.str, d->pat.n) == 0)
+        s += d->pat.n, n -= d->pat.n;
+    else if (!first)
+        vl_buf_ch(&b, ' ');
+    vl_buf_add(&b, s, n);
+    if (d->cleanup && b.n)
+        clean_up(&b);
+    vl_buf_add(out, b.s, b.n);
+    vl_buf_free(&b);
+}
+
+/* 1 when something is left of the token. */
+static int ctc_part(const struct vl_dec *d, struct vl_buf *out, const char *s, size_t n)
+{
+    struct vl_buf b = { 0 };
+    int any;
+
+    replace_part(&d->pat, NULL, "", 0, &b, s, n);
+    if (d->cleanup && b.n) {
+        clean_up(&b);
+        replace_all(&b, d->text, " ");
+    }
+    any = b.n > 0;
+    vl_buf_add(out, b.s, b.n);
+    vl_buf_free(&b);
+    return any;
+}
+
 /* One step over all parts. ByteLevel and Fuse make one part of them. */
 static void run_step(const struct vl_dec *d, struct vl_regex_match *m, const struct parts *in,
                      struct parts *out)
 {
     struct vl_buf run = { 0 };
-    size_t at = 0;
+    size_t at = 0, before = 0;
     int byte;
 
-    for (size_t i = 0; i < in->n; at = in->end[i++]) {
+    for (size_t i = 0; i < in->n; before = at, at = in->end[i++]) {
         const char *s = in->text.s + at;
         size_t n = in->end[i] - at;
 
@@ -159,6 +219,17 @@ static void run_step(const struct vl_dec *d, struct vl_regex_match *m, const str
             break;
         case VL_DEC_METASPACE:
             metaspace_part(d, &out->text, s, n, i == 0);
+            break;
+        case VL_DEC_WORDPIECE:
+            wordpiece_part(d, &out->text, s, n, i == 0);
+            break;
+        case VL_DEC_BPE:
+            replace_part(&d->pat, m, " ", i + 1 < in->n, &out->text, s, n);
+            break;
+        case VL_DEC_CTC: /* a token said twice in a row is said once */
+            if ((i && at - before == n && (!n || memcmp(in->text.s + before, s, n) == 0)) ||
+                !ctc_part(d, &out->text, s, n))
+                continue;
             break;
         }
         close_part(out);

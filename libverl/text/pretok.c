@@ -36,6 +36,7 @@ void vl_pieces_free(struct vl_pieces *p)
 {
     vl_buf_free(&p->text);
     vl_buf_free(&p->next_text);
+    vl_buf_free(&p->alike);
     free(p->span);
     free(p->next);
     vl_regex_match_free(p->m);
@@ -126,8 +127,10 @@ static void part(struct cutter *c, size_t at, size_t n, int match)
 
 static int split_pattern(const struct vl_pre *s, struct vl_pieces *p, struct vl_err *e)
 {
+    const char *all = vl_pattern_text(&s->pat, p->text.s, p->text.n, &p->alike);
+
     for (size_t i = 0; i < p->nspan; i++) {
-        const char *text = p->text.s + p->span[i].at;
+        const char *text = all + p->span[i].at;
         size_t n = p->span[i].n, base = p->span[i].at, at = 0, from = 0, start = 0, end = 0;
         struct cutter c = { .p = p, .how = s->behavior, .invert = s->invert };
         int found = 0;
@@ -184,6 +187,26 @@ static void split_chars(const struct vl_pre *s, struct vl_pieces *p, int (*is)(u
     swap_spans(p);
 }
 
+/* Every so many characters. */
+static void fixed_length(const struct vl_pre *s, struct vl_pieces *p)
+{
+    for (size_t i = 0; i < p->nspan; i++) {
+        const char *text = p->text.s;
+        size_t at = p->span[i].at, end = at + p->span[i].n, start = at, have = 0;
+
+        while (at < end) {
+            uint32_t cp;
+
+            at += vl_uc_next(text + at, end - at, &cp);
+            if (++have == s->n || at == end) {
+                emit(p, start, at - start);
+                start = at, have = 0;
+            }
+        }
+    }
+    swap_spans(p);
+}
+
 /* ---- steps that rewrite the text ---- */
 
 /* All 256 are below U+0800. */
@@ -198,8 +221,16 @@ static char *put_byte_char(char *o, uint32_t cp)
     return o;
 }
 
+/* Whether the first piece still stands at the very beginning: no step has cut something off there. */
+static int at_start(struct vl_pieces *p)
+{
+    p->first &= p->nspan && p->span[0].at == 0;
+    return p->first;
+}
+
 static int byte_level(const struct vl_pre *s, struct vl_pieces *p, struct vl_err *e)
 {
+    (void)at_start(p);
     if (s->prefix_space) {
         for (size_t i = 0; i < p->nspan; i++) {
             size_t at = p->next_text.n;
@@ -214,6 +245,7 @@ static int byte_level(const struct vl_pre *s, struct vl_pieces *p, struct vl_err
     }
     if (s->pat.re && split_pattern(s, p, e))
         return e->code;
+    (void)at_start(p);
     vl_buf_reserve(&p->next_text, 2 * p->text.n);
     for (size_t i = 0; i < p->nspan; i++) {
         const unsigned char *t = (const unsigned char *)p->text.s + p->span[i].at;
@@ -229,9 +261,10 @@ static int byte_level(const struct vl_pre *s, struct vl_pieces *p, struct vl_err
     return 0;
 }
 
-static int metaspace(const struct vl_pre *s, struct vl_pieces *p, int first, struct vl_err *e)
+static int metaspace(const struct vl_pre *s, struct vl_pieces *p, struct vl_err *e)
 {
     struct vl_pre cut = { .type = VL_PRE_SPLIT, .behavior = VL_SPLIT_WITH_NEXT };
+    int first = at_start(p);
 
     for (size_t i = 0; i < p->nspan; i++) {
         const char *t = p->text.s + p->span[i].at;
@@ -258,6 +291,7 @@ int vl_pretokenize(const struct vl_pre *step, size_t nstep, struct vl_pieces *p,
                    struct vl_err *e)
 {
     p->nnext = p->nspan = 0;
+    p->first = first;
     emit(p, 0, p->text.n);
     swap_spans(p);
     for (const struct vl_pre *s = step; s < step + nstep; s++) {
@@ -279,8 +313,11 @@ int vl_pretokenize(const struct vl_pre *step, size_t nstep, struct vl_pieces *p,
         case VL_PRE_WHITESPACE:
             split_chars(s, p, vl_uc_space);
             break;
+        case VL_PRE_FIXED_LENGTH:
+            fixed_length(s, p);
+            break;
         case VL_PRE_METASPACE:
-            if (metaspace(s, p, first, e))
+            if (metaspace(s, p, e))
                 return e->code;
             break;
         }

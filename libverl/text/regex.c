@@ -1,10 +1,11 @@
 /* regex.c - Oniguruma's dialect rewritten for PCRE2, and matching. See regex.h.
  *
- * Differences that occur in tokenizers: \s is White_Space (PCRE2's UCP adds U+180E); \h is a hex
- * digit; {,n} is a quantifier; a '+' after a braced quantifier repeats it instead of making it
+ * Differences that occur in tokenizers: \s is White_Space (PCRE2's UCP adds U+180E); \w has marks and
+ * letters in circles; \p{Han} is the script, not its extensions; \h is a hex digit; {,n} is a quantifier; a '+' after a braced quantifier repeats it instead of making it
  * possessive, and '?' after {n} makes it optional; ^ and $ match at lines; '(?m' is dot-all. */
 #include "libverl/text/regex.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -13,7 +14,15 @@
 #define SPACE_SET                                                                                  \
     "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"       \
     "\\x{3000}"
-#define MAX_GROUPS 64
+#define PLAIN_WORD                                                                                 \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-"         \
+    "\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORD_SET        PLAIN_WORD "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+#define AFTER_WORD      "(?<=[" WORD_SET "])"
+#define NOT_AFTER_WORD  "(?<![" WORD_SET "])"
+#define BEFORE_WORD     "(?=[" WORD_SET "])"
+#define NOT_BEFORE_WORD "(?![" WORD_SET "])"
+#define MAX_GROUPS      64
 
 struct vl_regex {
     pcre2_code *code;
@@ -40,6 +49,31 @@ static int refuse(struct translator *t, const char *what)
                    (size_t)(t->p - t->pat), what);
 }
 
+static int compiles(const char *pattern)
+{
+    int code;
+    size_t at;
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                   PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+
+    pcre2_code_free(re);
+    return re != NULL;
+}
+
+/* {name} of \p: PCRE2 takes a script's name for the script and its extensions. */
+static void property(struct translator *t, const char *name, const char *end)
+{
+    const char *body = name < end && *name == '^' ? name + 1 : name;
+    char *script = vl_asprintf("\\p{sc:%.*s}", (int)(end - body), body);
+
+    vl_buf_add(t->out, "{", 1);
+    vl_buf_add(t->out, name, (size_t)(body - name));
+    if (!memchr(body, ':', (size_t)(end - body)) && compiles(script))
+        vl_buf_str(t->out, "sc:");
+    vl_buf_add(t->out, body, (size_t)(end + 1 - body));
+    free(script);
+}
+
 /* A backslash escape at t->p; in_set: inside [...]. */
 static int escape(struct translator *t, int in_set)
 {
@@ -54,6 +88,22 @@ static int escape(struct translator *t, int in_set)
         return 0;
     case 'S':
         vl_buf_str(t->out, in_set ? "\\P{White_Space}" : "[^" SPACE_SET "]");
+        return 0;
+    case 'w':
+        vl_buf_str(t->out, in_set ? WORD_SET : "[" WORD_SET "]");
+        return 0;
+    case 'W':
+        if (in_set)
+            return refuse(t, "\\W in a class");
+        vl_buf_str(t->out, "[^" WORD_SET "]");
+        return 0;
+    case 'b':
+    case 'B':
+        if (in_set)
+            break;
+        vl_buf_str(t->out,
+                   c == 'b' ? "(?:" AFTER_WORD NOT_BEFORE_WORD "|" NOT_AFTER_WORD BEFORE_WORD ")"
+                            : "(?:" AFTER_WORD BEFORE_WORD "|" NOT_AFTER_WORD NOT_BEFORE_WORD ")");
         return 0;
     case 'h':
         vl_buf_str(t->out, in_set ? "0-9A-Fa-f" : "[0-9A-Fa-f]");
@@ -99,10 +149,37 @@ static int escape(struct translator *t, int in_set)
 
             if (!close)
                 return refuse(t, "an unclosed brace");
-            vl_buf_add(t->out, t->p, (size_t)(close + 1 - t->p));
+            if (c == 'p' || c == 'P')
+                property(t, t->p + 1, close);
+            else
+                vl_buf_add(t->out, t->p, (size_t)(close + 1 - t->p));
             t->p = close + 1;
         }
     return 0;
+}
+
+/* [:name:] inside [...]. */
+static int posix_set(struct translator *t)
+{
+    static const char *const set[][2] = {
+        { "[:alpha:]", "\\p{Alphabetic}" }, { "[:alnum:]", "\\p{Alphabetic}\\p{Nd}" },
+        { "[:upper:]", "\\p{Uppercase}" },  { "[:lower:]", "\\p{Lowercase}" },
+        { "[:digit:]", "\\p{Nd}" },         { "[:xdigit:]", "0-9A-Fa-f" },
+        { "[:space:]", SPACE_SET },         { "[:word:]", PLAIN_WORD },
+        { "[:punct:]", "\\p{P}\\p{S}" },    { "[:cntrl:]", "\\p{Cc}" },
+    };
+
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        size_t n = strlen(set[i][0]);
+
+        if ((size_t)(t->end - t->p) >= n && memcmp(t->p, set[i][0], n) == 0) {
+            vl_buf_str(t->out, set[i][1]);
+            t->p += n;
+            return 0;
+        }
+    }
+    return refuse(t,
+                  t->p + 1 < t->end && t->p[1] == ':' ? "this [:name:]" : "a class inside a class");
 }
 
 static int char_class(struct translator *t)
@@ -119,12 +196,8 @@ static int char_class(struct translator *t)
             if (escape(t, 1))
                 return t->e->code;
         } else if (*t->p == '[') {
-            const char *close = memchr(t->p, ']', (size_t)(t->end - t->p));
-
-            if (t->p + 1 >= t->end || t->p[1] != ':' || !close || close[-1] != ':')
-                return refuse(t, "a class inside a class");
-            vl_buf_add(t->out, t->p, (size_t)(close + 1 - t->p));
-            t->p = close + 1;
+            if (posix_set(t))
+                return t->e->code;
         } else if (*t->p == '&' && t->p + 1 < t->end && t->p[1] == '&') {
             return refuse(t, "an intersection of classes (&&)");
         } else {

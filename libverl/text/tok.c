@@ -32,6 +32,21 @@ struct encoding {
     int64_t special;
 };
 
+static int encode_piece(const struct vl_tok *t, const char *s, size_t n, struct vl_ids *out,
+                        struct vl_err *e)
+{
+    switch (t->model) {
+    case VL_MODEL_BPE:
+        vl_bpe_encode(&t->bpe, s, n, out);
+        break;
+    case VL_MODEL_UNIGRAM:
+        return vl_unigram_encode(&t->unigram, s, n, out, e);
+    case VL_MODEL_WORDS:
+        return vl_words_encode(&t->words, s, n, out, e);
+    }
+    return 0;
+}
+
 static int plain(struct encoding *x, const char *s, size_t n, struct vl_err *e)
 {
     vl_buf_reset(&x->pieces.text);
@@ -39,8 +54,9 @@ static int plain(struct encoding *x, const char *s, size_t n, struct vl_err *e)
     if (vl_pretokenize(x->t->pre, x->t->npre, &x->pieces, x->first, e))
         return e->code;
     for (size_t i = 0; i < x->pieces.nspan; i++)
-        vl_bpe_encode(&x->t->bpe, x->pieces.text.s + x->pieces.span[i].at, x->pieces.span[i].n,
-                      x->out);
+        if (encode_piece(x->t, x->pieces.text.s + x->pieces.span[i].at, x->pieces.span[i].n, x->out,
+                         e))
+            return e->code;
     return 0;
 }
 
@@ -60,6 +76,7 @@ static int raw_part(void *arg, const char *s, size_t n, int32_t id, struct vl_er
 {
     struct encoding *x = arg;
     struct vl_cut cut = { .part = normalized_part, .arg = x };
+    int lost = 0;
 
     if (id >= 0) {
         vl_ids_add(x->out, id);
@@ -68,8 +85,9 @@ static int raw_part(void *arg, const char *s, size_t n, int32_t id, struct vl_er
     }
     vl_buf_reset(&x->norm);
     vl_buf_add(&x->norm, s, n);
-    if (vl_normalize(x->t->norm, x->t->nnorm, &x->norm, x->pieces.m, e))
+    if (vl_normalize(x->t->norm, x->t->nnorm, &x->norm, x->pieces.m, &lost, e))
         return e->code;
+    x->first &= !lost;
     return vl_added_cut(x->t, &x->t->normalized, x->norm.s, x->norm.n, x->flags, &cut, e);
 }
 
@@ -129,10 +147,11 @@ int vl_tok_pretokens(const struct vl_tok *t, const char *text, size_t n,
                      void (*piece)(void *arg, const char *s, size_t n), void *arg, struct vl_err *e)
 {
     struct vl_pieces p = { .m = vl_regex_match_new() };
+    int lost = 0;
 
     vl_utf8_lossy(&p.text, text, n);
-    if (vl_normalize(t->norm, t->nnorm, &p.text, p.m, e) == 0 &&
-        vl_pretokenize(t->pre, t->npre, &p, 1, e) == 0)
+    if (vl_normalize(t->norm, t->nnorm, &p.text, p.m, &lost, e) == 0 &&
+        vl_pretokenize(t->pre, t->npre, &p, !lost, e) == 0)
         for (size_t i = 0; i < p.nspan; i++)
             piece(arg, p.text.s + p.span[i].at, p.span[i].n);
     vl_pieces_free(&p);
@@ -167,7 +186,7 @@ static int mark_part(void *arg, const char *s, size_t n, int32_t id, struct vl_e
     size_t k = 0;
 
     (void)e;
-    if (vl_tok_is_special(x->t, id)) {
+    if (n && vl_tok_is_special(x->t, id)) {
         k = vl_uc_next(s, n, &cp);
         vl_buf_add(&x->norm, s, k);
         vl_buf_str(&x->norm, VL_TOK_MARK);
@@ -198,7 +217,7 @@ int vl_tok_mark(const struct vl_tok *t, const char *text, size_t n, struct vl_bu
 
 const char *vl_tok_text(const struct vl_tok *t, int32_t id, size_t *n)
 {
-    const struct vl_vocab *v = &t->bpe.vocab;
+    const struct vl_vocab *v = &t->vocab;
 
     if (id < 0 || id >= t->size)
         return NULL;
@@ -217,7 +236,7 @@ int32_t vl_tok_id(const struct vl_tok *t, const char *token, size_t n)
     for (size_t i = 0; i < t->nadded; i++)
         if (t->added[i].n == n && memcmp(t->added[i].s, token, n) == 0)
             return t->added[i].id;
-    return vl_vocab_get(&t->bpe.vocab, token, n);
+    return vl_vocab_get(&t->vocab, token, n);
 }
 
 int64_t vl_tok_size(const struct vl_tok *t)

@@ -1,7 +1,8 @@
 /* tok_impl.h - what a loaded tokenizer consists of. Private to libverl/text.
  *
  * Each part of tokenizer.json is a flat list of steps (a Sequence is spliced into its parent) in a
- * file of its own: added.c, normalize.c, pretok.c, bpe.c, decode.c; tok_load.c reads the JSON. */
+ * file of its own: added.c, normalize.c, charsmap.c, pretok.c, decode.c, and bpe.c, unigram.c or
+ * words.c for the model; tok_load.c, tok_steps.c and tok_model.c read the JSON. */
 #ifndef VL_TOK_IMPL_H
 #define VL_TOK_IMPL_H
 
@@ -19,6 +20,7 @@ struct vl_vocab {
     uint64_t *slot;      /* open addressing: hash's high half | id + 1; 0 = empty */
     uint64_t mask;
     int32_t one[0x800]; /* ids of the tokens that are one character below U+0800, or -1 */
+    int32_t byte[256];  /* ids of <0x00> to <0xFF> (byte fallback), or -1 */
 };
 void vl_vocab_init(struct vl_vocab *v, int64_t size, int64_t entries, size_t bytes);
 void vl_vocab_free(struct vl_vocab *v);
@@ -28,6 +30,9 @@ int32_t vl_vocab_get(const struct vl_vocab *v, const char *s, size_t n); /* -1: 
 /* The same in two steps, for many lookups in a row: the first starts fetching the table's line. */
 uint64_t vl_vocab_hash(const struct vl_vocab *v, const char *s, size_t n);
 int32_t vl_vocab_get_hashed(const struct vl_vocab *v, const char *s, size_t n, uint64_t h);
+void vl_vocab_find_bytes(struct vl_vocab *v); /* fills byte[] */
+/* Appends the byte tokens of the text, all or none: 1 or 0. */
+int vl_vocab_put_bytes(const struct vl_vocab *v, const char *s, size_t n, struct vl_ids *out);
 
 struct vl_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX = empty */
@@ -36,12 +41,11 @@ struct vl_merge {
 };
 
 struct vl_bpe {
-    struct vl_vocab vocab;
+    const struct vl_vocab *vocab;
     struct vl_merge *merge; /* open addressing */
     uint64_t mask;
     int byte_fallback, fuse_unk, ignore_merges;
     int32_t unk;           /* -1: none */
-    int32_t byte_id[256];  /* <0x00>.. or -1 */
     char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL = none */
     int by_word;        /* texts may be cut in front of a U+2581 that follows something else ... */
     uint8_t joins[256]; /* ... unless that ends in such a byte: a merge joins it to what comes */
@@ -51,6 +55,35 @@ void vl_bpe_want_merge(const struct vl_bpe *b, int32_t left, int32_t right); /* 
 void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 /* Appends the ids of one pre-token. */
 void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out);
+
+/* A trie node is its place in an open-addressing table: the node before it, the byte that leads here
+ * and what is stored (id + 1, 0 for none), in one word. */
+struct vl_unigram {
+    const struct vl_vocab *vocab;
+    double *score; /* by id */
+    uint64_t *node;
+    uint64_t mask;
+    double unk_score; /* the lowest score less 10 */
+    int32_t unk;      /* -1: none */
+    int byte_fallback;
+};
+void vl_unigram_build(struct vl_unigram *u); /* the trie, of all tokens in the vocabulary */
+/* Appends the ids of one pre-token: the pieces with the largest sum of scores. VL_E_DATA when a
+ * character is in no piece and there is no unknown token. */
+int vl_unigram_encode(const struct vl_unigram *u, const char *s, size_t n, struct vl_ids *out,
+                      struct vl_err *e) VL_MUST_CHECK;
+
+/* WordPiece: the longest piece first, from the left; WordLevel: whole pre-tokens. */
+struct vl_words {
+    const struct vl_vocab *vocab;
+    int whole;
+    char *prefix; /* of the pieces after the first */
+    size_t max_chars;
+    int32_t unk; /* -1: none */
+    char *unk_text;
+};
+int vl_words_encode(const struct vl_words *w, const char *s, size_t n, struct vl_ids *out,
+                    struct vl_err *e) VL_MUST_CHECK;
 
 /* A pattern of Split and Replace: a regex or a literal string. */
 struct vl_pattern {
@@ -70,17 +103,29 @@ enum vl_norm_type {
     VL_NORM_STRIP,
     VL_NORM_STRIP_ACCENTS,
     VL_NORM_BYTE_LEVEL,
+    VL_NORM_NMT,
+    VL_NORM_BERT_ACCENTS,
+    VL_NORM_BERT_CLEAN, /* BertNormalizer is up to five steps: NFD and Lowercase too */
+    VL_NORM_BERT_CHINESE,
+    VL_NORM_CHARSMAP, /* Precompiled */
 };
 struct vl_norm {
     enum vl_norm_type type;
     struct vl_pattern pat; /* Replace */
-    char *text;            /* Prepend, Replace's content */
+    char *text;            /* Prepend, Replace's content, Precompiled's strings */
     size_t n;
     int left, right; /* Strip */
+    uint32_t *trie;  /* Precompiled: a double array (ntrie) */
+    size_t ntrie;
 };
-/* Normalizes the n bytes in b (in place of them). */
+/* Precompiled's charsmap, base64: the trie and its strings. 0 on success. */
+int vl_charsmap_read(struct vl_norm *s, const char *base64, size_t n);
+/* Appends the text with what the charsmap replaces replaced; 1 when nothing is left of its front. */
+int vl_charsmap_apply(const struct vl_norm *s, const struct vl_buf *b, struct vl_buf *out);
+/* Normalizes the n bytes in b (in place of them). *lost_front is set to 1 when what stood first was
+ * dropped, else left as it is. */
 int vl_normalize(const struct vl_norm *step, size_t nstep, struct vl_buf *b,
-                 struct vl_regex_match *m, struct vl_err *e) VL_MUST_CHECK;
+                 struct vl_regex_match *m, int *lost_front, struct vl_err *e) VL_MUST_CHECK;
 
 enum vl_pre_type {
     VL_PRE_BYTE_LEVEL,
@@ -89,6 +134,7 @@ enum vl_pre_type {
     VL_PRE_PUNCTUATION,
     VL_PRE_WHITESPACE,
     VL_PRE_METASPACE,
+    VL_PRE_FIXED_LENGTH,
 };
 enum vl_behavior {
     VL_SPLIT_REMOVED,
@@ -105,7 +151,7 @@ struct vl_pre {
     int prefix_space; /* ByteLevel; Metaspace: 0 never, 1 always, 2 first */
     int split;        /* Metaspace */
     char *text;       /* Metaspace's replacement */
-    size_t n;
+    size_t n;         /* its bytes; FixedLength's characters */
 };
 
 struct vl_span {
@@ -113,9 +159,10 @@ struct vl_span {
 };
 /* The pieces of one text on their way through the steps: spans of `text`, in order. */
 struct vl_pieces {
-    struct vl_buf text, next_text;
+    struct vl_buf text, next_text, alike;
     struct vl_span *span, *next;
     size_t nspan, nnext, cap, next_cap;
+    int first; /* the text stands at the very beginning of what was given */
     struct vl_regex_match *m;
 };
 void vl_pieces_free(struct vl_pieces *p);
@@ -160,13 +207,17 @@ enum vl_dec_type {
     VL_DEC_FUSE,
     VL_DEC_STRIP,
     VL_DEC_METASPACE,
+    VL_DEC_WORDPIECE,
+    VL_DEC_BPE,
+    VL_DEC_CTC,
 };
 struct vl_dec {
     enum vl_dec_type type;
-    struct vl_pattern pat; /* Replace */
-    char *text;            /* Replace's content, Strip's and Metaspace's character */
+    struct vl_pattern pat; /* Replace; WordPiece's prefix, BPEDecoder's suffix, CTC's pad token */
+    char *text; /* Replace's content, Strip's and Metaspace's character, CTC's word delimiter */
     size_t n;
     int start, stop; /* Strip; Metaspace: start = 1 drops the first one's */
+    int cleanup;     /* WordPiece, CTC */
 };
 
 /* A post-processor for one sequence: ids before and after it. */
@@ -174,8 +225,18 @@ struct vl_post {
     struct vl_ids before, after;
 };
 
+enum vl_model_type {
+    VL_MODEL_BPE,
+    VL_MODEL_UNIGRAM,
+    VL_MODEL_WORDS,
+};
+
 struct vl_tok {
+    struct vl_vocab vocab;
+    enum vl_model_type model; /* which of the three is used */
     struct vl_bpe bpe;
+    struct vl_unigram unigram;
+    struct vl_words words;
     struct vl_norm *norm;
     size_t nnorm;
     struct vl_pre *pre;
@@ -196,6 +257,9 @@ struct vl_tok {
     char *tmpl;
     char hash[33];
 };
+/* What to look for a pattern in: s, or with characters that PCRE2 may not know replaced in *copy. */
+const char *vl_pattern_text(const struct vl_pattern *p, const char *s, size_t n,
+                            struct vl_buf *copy);
 int vl_pattern_find(const struct vl_pattern *p, struct vl_regex_match *m, const char *text,
                     size_t n, size_t from, size_t *start, size_t *end,
                     struct vl_err *e) VL_MUST_CHECK;

@@ -21,6 +21,8 @@ int vl_load_null(struct vl_load *l, int64_t i); /* absent counts as null */
 /* Type of a component, for comparisons and messages; borrowed until the next call. */
 const char *vl_load_type(struct vl_load *l, int64_t obj);
 
+/* tok_steps.c: normalizer, pre-tokenizer, post-processor and decoder, the members of obj. */
+int vl_load_steps(struct vl_load *l, int64_t obj) VL_MUST_CHECK;
 /* tok_model.c: vocabulary, merges and options of the member "model". */
 int vl_load_model(struct vl_load *l, int64_t obj) VL_MUST_CHECK;
 

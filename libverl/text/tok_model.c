@@ -1,7 +1,7 @@
-/* tok_model.c - the model of tokenizer.json: vocabulary and merges of a BPE. */
+/* tok_model.c - the model of tokenizer.json: BPE, Unigram, WordPiece or WordLevel. */
 #include "libverl/text/tok_load.h"
 
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const char *text_of(struct vl_load *l, uint32_t i, size_t *n)
 static int vocab(struct vl_load *l, int64_t obj)
 {
     const struct vl_json_node *d = l->j.node;
-    struct vl_vocab *v = &l->t->bpe.vocab;
+    struct vl_vocab *v = &l->t->vocab;
     int64_t max = -1, id;
     size_t bytes = 0, n;
     uint32_t k, c;
@@ -81,7 +81,7 @@ static int merge_sides(struct vl_load *l, uint32_t c, const char **a, size_t *na
 static int32_t merged_id(const struct vl_bpe *m, const char *a, size_t na, const char *b, size_t nb,
                          int32_t last, struct vl_buf *scratch)
 {
-    const struct vl_vocab *v = &m->vocab;
+    const struct vl_vocab *v = m->vocab;
     size_t skip = m->prefix ? strlen(m->prefix) : 0;
     int32_t next = last + 1;
 
@@ -111,7 +111,7 @@ struct merge_text {
 
 static int read_merge(struct vl_load *l, uint32_t rank, uint32_t c, struct merge_text *m)
 {
-    const struct vl_vocab *v = &l->t->bpe.vocab;
+    const struct vl_vocab *v = &l->t->vocab;
 
     *m = (struct merge_text){ .node = c };
     if (!merge_sides(l, c, &m->a, &m->na, &m->b, &m->nb))
@@ -146,8 +146,8 @@ static int find_merge(struct vl_load *l, uint32_t rank, struct merge_text *m, in
 {
     struct vl_bpe *b = &l->t->bpe;
 
-    m->left = vl_vocab_get_hashed(&b->vocab, m->a, m->na, m->ha);
-    m->right = vl_vocab_get_hashed(&b->vocab, m->b, m->nb, m->hb);
+    m->left = vl_vocab_get_hashed(b->vocab, m->a, m->na, m->ha);
+    m->right = vl_vocab_get_hashed(b->vocab, m->b, m->nb, m->hb);
     m->id = merged_id(b, m->a, m->na, m->b, m->nb, last, scratch);
     if (m->left < 0 || m->right < 0 || m->id < 0)
         return vl_fail(l->e, VL_E_DATA,
@@ -193,7 +193,7 @@ static int merges(struct vl_load *l, int64_t arr)
     return l->e->code;
 }
 
-int vl_load_model(struct vl_load *l, int64_t obj)
+static int bpe(struct vl_load *l, int64_t obj)
 {
     struct vl_bpe *b = &l->t->bpe;
     int64_t vocab_at = vl_json_get(&l->j, obj, "vocab"),
@@ -203,14 +203,12 @@ int vl_load_model(struct vl_load *l, int64_t obj)
     size_t n;
     double p = 0;
 
-    /* old files leave the type out: they are BPE when there are merges */
-    if (vl_json_get(&l->j, obj, "type") >= 0 && strcmp(vl_load_type(l, obj), "BPE") != 0)
-        return vl_load_bad(l, "unsupported model (BPE is the one that is)", vl_load_type(l, obj));
     if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT) ||
         !vl_json_is(&l->j, merges_at, VL_JSON_ARRAY))
         return vl_load_bad(l, "the model has no vocab and merges: not a BPE tokenizer", NULL);
     if (vl_json_f64(&l->j, drop, &p) && p != 0)
         return vl_load_bad(l, "a BPE with dropout encodes at random", NULL);
+    b->vocab = &l->t->vocab;
     b->byte_fallback = vl_load_bool(l, obj, "byte_fallback", 0);
     b->fuse_unk = vl_load_bool(l, obj, "fuse_unk", 0);
     b->ignore_merges = vl_load_bool(l, obj, "ignore_merges", 0);
@@ -223,15 +221,121 @@ int vl_load_model(struct vl_load *l, int64_t obj)
     b->by_word = !b->prefix && !b->suffix;
     if (vocab(l, vocab_at) || merges(l, merges_at))
         return l->e->code;
-    b->by_word &= vl_vocab_get(&b->vocab, VL_LOWER_BLOCK, 3) >= 0;
+    b->by_word &= vl_vocab_get(b->vocab, VL_LOWER_BLOCK, 3) >= 0;
     unk = vl_load_str(l, obj, "unk_token", &n);
-    b->unk = unk ? vl_vocab_get(&b->vocab, unk, n) : -1;
+    b->unk = unk ? vl_vocab_get(b->vocab, unk, n) : -1;
     free(unk);
-    for (int i = 0; i < 256; i++) {
-        char name[8];
-
-        n = (size_t)snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
-        b->byte_id[i] = vl_vocab_get(&b->vocab, name, n);
-    }
     return 0;
+}
+
+/* ---- Unigram: vocab is a list of [token, score], the place is the id ---- */
+
+static int scored_vocab(struct vl_load *l, int64_t arr)
+{
+    const struct vl_json_node *d = l->j.node;
+    struct vl_unigram *u = &l->t->unigram;
+    uint32_t count = d[arr].count, k, c;
+    double lowest = HUGE_VAL;
+    size_t n;
+
+    if (!count || count >= VL_TOK_MAX_ID)
+        return vl_load_bad(l, "an empty or too large Unigram vocabulary", NULL);
+    vl_vocab_init(&l->t->vocab, count, count, 16 * (size_t)count);
+    u->score = vl_alloc(count * sizeof *u->score);
+    for (k = 0, c = (uint32_t)arr + 1; k < count; k++, c = d[c].next) {
+        const char *s;
+
+        if (d[c].type != VL_JSON_ARRAY || d[c].count != 2 || d[c + 1].type != VL_JSON_STRING ||
+            !vl_json_f64(&l->j, c + 2, &u->score[k]))
+            return vl_fail(l->e, VL_E_DATA, "%s: byte %zu: token %u is not [text, score]", l->path,
+                           d[c].at, k);
+        s = text_of(l, c + 1, &n);
+        vl_vocab_add(&l->t->vocab, s, n, (int32_t)k);
+        lowest = u->score[k] < lowest ? u->score[k] : lowest;
+    }
+    u->unk_score = lowest - 10; /* SentencePiece's penalty */
+    return 0;
+}
+
+static int unigram(struct vl_load *l, int64_t obj)
+{
+    struct vl_unigram *u = &l->t->unigram;
+    int64_t arr = vl_json_get(&l->j, obj, "vocab"), unk_at = vl_json_get(&l->j, obj, "unk_id"),
+            unk = -1;
+
+    if (!vl_json_is(&l->j, arr, VL_JSON_ARRAY))
+        return vl_load_bad(l, "a Unigram model whose vocab is not a list", NULL);
+    if (!vl_load_null(l, unk_at) &&
+        (!vl_json_i64(&l->j, unk_at, &unk) || unk < 0 || unk >= l->j.node[arr].count))
+        return vl_load_bad(l, "a Unigram model whose unk_id is outside its vocabulary", NULL);
+    u->vocab = &l->t->vocab;
+    u->unk = (int32_t)unk;
+    u->byte_fallback = vl_load_bool(l, obj, "byte_fallback", 0);
+    if (scored_vocab(l, arr))
+        return l->e->code;
+    vl_unigram_build(u);
+    return 0;
+}
+
+/* ---- WordPiece and WordLevel ---- */
+
+static int words(struct vl_load *l, int64_t obj, int whole)
+{
+    struct vl_words *w = &l->t->words;
+    int64_t vocab_at = vl_json_get(&l->j, obj, "vocab"), max = 100;
+    size_t n;
+
+    if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT))
+        return vl_load_bad(l, "a model without a vocab", NULL);
+    w->vocab = &l->t->vocab;
+    w->whole = whole;
+    w->prefix = vl_load_str(l, obj, "continuing_subword_prefix", &n);
+    if (!w->prefix)
+        w->prefix = vl_strdup("##");
+    (void)!vl_json_i64(&l->j, vl_json_get(&l->j, obj, "max_input_chars_per_word"), &max);
+    if (max < 0)
+        return vl_load_bad(l, "a negative max_input_chars_per_word", NULL);
+    w->max_chars = (size_t)max;
+    w->unk_text = vl_load_str(l, obj, "unk_token", &n);
+    if (!w->unk_text)
+        w->unk_text = vl_strdup(whole ? "<unk>" : "[UNK]");
+    if (vocab(l, vocab_at))
+        return l->e->code;
+    w->unk = vl_vocab_get(w->vocab, w->unk_text, strlen(w->unk_text));
+    return 0;
+}
+
+/* Files of old leave the type out: what they have tells. */
+static const char *model_type(struct vl_load *l, int64_t obj)
+{
+    if (vl_json_get(&l->j, obj, "type") >= 0)
+        return vl_load_type(l, obj);
+    if (vl_json_is(&l->j, vl_json_get(&l->j, obj, "vocab"), VL_JSON_ARRAY))
+        return "Unigram";
+    if (vl_json_get(&l->j, obj, "merges") >= 0)
+        return "BPE";
+    return vl_json_get(&l->j, obj, "continuing_subword_prefix") >= 0 ? "WordPiece" : "BPE";
+}
+
+int vl_load_model(struct vl_load *l, int64_t obj)
+{
+    const char *type = model_type(l, obj);
+    int rc;
+
+    if (strcmp(type, "BPE") == 0) {
+        l->t->model = VL_MODEL_BPE;
+        rc = bpe(l, obj);
+    } else if (strcmp(type, "Unigram") == 0) {
+        l->t->model = VL_MODEL_UNIGRAM;
+        rc = unigram(l, obj);
+    } else if (strcmp(type, "WordPiece") == 0 || strcmp(type, "WordLevel") == 0) {
+        l->t->model = VL_MODEL_WORDS;
+        rc = words(l, obj, type[4] == 'L');
+    } else {
+        return vl_load_bad(l, "unsupported model (BPE, Unigram, WordPiece and WordLevel are)",
+                           type);
+    }
+    if (rc == 0)
+        vl_vocab_find_bytes(&l->t->vocab);
+    return rc;
 }

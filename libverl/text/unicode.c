@@ -4,6 +4,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "libverl/text/ucdata.h"
+
 /* Length of the run of ASCII bytes at s. */
 static size_t ascii_run(const char *s, size_t n)
 {
@@ -78,7 +80,11 @@ int vl_uc_space(uint32_t c)
 
 static utf8proc_category_t category(uint32_t cp)
 {
-    return cp <= 0x10FFFF ? utf8proc_category((utf8proc_int32_t)cp) : UTF8PROC_CATEGORY_CN;
+    utf8proc_category_t c = UTF8PROC_CATEGORY_CN;
+
+    if (cp <= 0x10FFFF)
+        c = utf8proc_category((utf8proc_int32_t)cp);
+    return c != UTF8PROC_CATEGORY_CN ? c : utf8proc_category((utf8proc_int32_t)vl_ucdata_like(cp));
 }
 
 int vl_uc_word(uint32_t c)
@@ -131,8 +137,8 @@ int vl_uc_numeric(uint32_t c)
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO:
         return 1;
-    default:
-        return 0;
+    default: /* Unicode 17's */
+        return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
     }
 }
 
@@ -149,10 +155,87 @@ int vl_uc_punct(uint32_t c)
     case UTF8PROC_CATEGORY_PI:
     case UTF8PROC_CATEGORY_PF:
     case UTF8PROC_CATEGORY_PO:
-        return 1;
+        return !vl_ucdata_new_in(VL_UC_PUNCT, c);
+    default:
+        return c == 0x166D || c == 0x111C9; /* punctuation at that time */
+    }
+}
+
+int vl_uc_mark(uint32_t c)
+{
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+        return !vl_ucdata_new_in(VL_UC_MARK, c);
+    default:
+        return c == 0x1CF2 || c == 0x1CF3; /* marks at that time */
+    }
+}
+
+int vl_uc_nonspacing(uint32_t c)
+{
+    if (category(c) == UTF8PROC_CATEGORY_MN)
+        return !vl_ucdata_new_in(VL_UC_MN, c);
+    return c == 0x1734;
+}
+
+int vl_uc_control(uint32_t c)
+{
+    switch (category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CO:
+        return !vl_ucdata_new_in(VL_UC_FORMAT, c);
     default:
         return 0;
     }
+}
+
+uint32_t vl_uc_lower(uint32_t c)
+{
+    uint32_t l = vl_ucdata_lower(c);
+
+    return l != c ? l : (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+}
+
+/* Bytes up to the next character above U+07FF. */
+static size_t low_run(const char *s, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        uint64_t w;
+
+        memcpy(&w, s + i, 8);
+        if (w & w << 1 & w << 2 & 0x8080808080808080u) /* a byte from 0xE0 on, or more than that */
+            break;
+    }
+    while (i < n && (unsigned char)s[i] < 0xE0)
+        i++;
+    return i;
+}
+
+const char *vl_uc_alike(const char *s, size_t n, struct vl_buf *copy)
+{
+    size_t k;
+
+    vl_buf_reset(copy);
+    for (size_t i = low_run(s, n); i < n; i += k, i += low_run(s + i, n - i)) {
+        unsigned char lead = (unsigned char)s[i];
+        struct vl_buf one = { 0 };
+        uint32_t cp, like;
+
+        k = vl_uc_next(s + i, n - i, &cp);
+        if ((lead >= 0xE4 && lead <= 0xE9) || (like = vl_ucdata_like(cp)) == cp)
+            continue;
+        if (!copy->n)
+            vl_buf_add(copy, s, n);
+        vl_utf8_put(&one, like);
+        memcpy(copy->s + i, one.s, one.n);
+        vl_buf_free(&one);
+    }
+    return copy->n ? copy->s : s;
 }
 
 int vl_py_space(uint32_t cp)

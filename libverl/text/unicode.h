@@ -39,11 +39,18 @@ size_t vl_utf8_count(const char *s, size_t n);
  * U+FFFD. */
 void vl_py_lower(struct vl_buf *out, const char *s, size_t n);
 
-int vl_uc_space(uint32_t cp);   /* White_Space */
-int vl_py_space(uint32_t cp);   /* what Python's str.strip() and \s take for white space */
-int vl_uc_word(uint32_t cp);    /* \w */
-int vl_uc_alpha(uint32_t cp);   /* Python's str.isalpha(): category L* */
-int vl_uc_numeric(uint32_t cp); /* category N* */
-int vl_uc_punct(uint32_t cp);   /* ASCII punctuation or category P* */
+int vl_uc_space(uint32_t cp);      /* White_Space */
+int vl_py_space(uint32_t cp);      /* what Python's str.strip() and \s take for white space */
+int vl_uc_word(uint32_t cp);       /* \w */
+int vl_uc_alpha(uint32_t cp);      /* Python's str.isalpha(): category L* */
+int vl_uc_numeric(uint32_t cp);    /* category N* */
+int vl_uc_punct(uint32_t cp);      /* ASCII punctuation or category P* of Unicode 8 */
+int vl_uc_mark(uint32_t cp);       /* category M* of Unicode 9 */
+int vl_uc_nonspacing(uint32_t cp); /* category Mn of Unicode 8 */
+int vl_uc_control(uint32_t cp);    /* Cc, Cf or Co of Unicode 8 */
+uint32_t vl_uc_lower(uint32_t cp);
+/* The text with characters newer than PCRE2 may know replaced by older ones of the same category and
+ * length (in *copy), so that a match in it is one in s: s itself when there are none. */
+const char *vl_uc_alike(const char *s, size_t n, struct vl_buf *copy);
 
 #endif

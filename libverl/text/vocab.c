@@ -1,6 +1,7 @@
 /* vocab.c - token strings to ids and back: one pool of bytes, one open-addressing table. */
 #include "libverl/text/tok_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,4 +85,24 @@ int32_t vl_vocab_get_hashed(const struct vl_vocab *v, const char *s, size_t n, u
 int32_t vl_vocab_get(const struct vl_vocab *v, const char *s, size_t n)
 {
     return vl_vocab_get_hashed(v, s, n, XXH3_64bits(s, n));
+}
+
+void vl_vocab_find_bytes(struct vl_vocab *v)
+{
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        int n = snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
+
+        v->byte[i] = vl_vocab_get(v, name, (size_t)n);
+    }
+}
+
+int vl_vocab_put_bytes(const struct vl_vocab *v, const char *s, size_t n, struct vl_ids *out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v->byte[(unsigned char)s[i]] < 0)
+            return 0;
+    for (size_t i = 0; i < n; i++)
+        vl_ids_add(out, v->byte[(unsigned char)s[i]]);
+    return 1;
 }

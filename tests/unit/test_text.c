@@ -24,7 +24,7 @@ static void test_regex_dialect(void **state)
     static const char *const same[] = { "(?i:'s|'t)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", "a{2,3}?b*?c++",
                                         "(?<!x)y(?=z)(?:q)(?>r)",
                                         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]",
-                                        "[[:alpha:]]+" };
+                                        "\\p{L}\\p{^Nd}\\P{Lu}" };
     static const char *const pair[][2] = {
         { "\\h+", "[0-9A-Fa-f]+" },
         { "[\\h_]", "[0-9A-Fa-f_]" },
@@ -35,6 +35,8 @@ static void test_regex_dialect(void **state)
         { "(?m:.)", "(?s:.)" },
         { "a{x}{", "a\\{x}\\{" },
         { "[]a]", "[\\]a]" },
+        { "[[:alpha:]_]+", "[\\p{Alphabetic}_]+" },
+        { "\\p{Han}[\\p{^Greek}]", "\\p{sc:Han}[\\p{^sc:Greek}]" },
     };
     struct vl_err e = { 0 };
 
@@ -59,6 +61,8 @@ static void test_regex_refusals(void **state)
 {
     static const char *const bad[][2] = {
         { "[a[b]]", "class inside a class" },
+        { "[[:graph:]]", "[:name:]" },
+        { "[\\W]", "\\W in a class" },
         { "[a&&b]", "intersection" },
         { "a\\Xb", "\\X" },
         { "\\k<x>", "\\k" },
@@ -102,19 +106,20 @@ static void test_regex_space(void **state)
 /* ---- merging ---- */
 
 /* Words over a and b; every pair of pieces up to four letters merges, ranks scrambled. */
-static void make_bpe(struct vl_bpe *b)
+static void make_bpe(struct vl_bpe *b, struct vl_vocab *v)
 {
     char piece[64][8];
     int n = 0;
 
-    vl_vocab_init(&b->vocab, 64, 64, 512);
+    vl_vocab_init(v, 64, 64, 512);
     for (size_t len = 1; len <= 4; len++)
         for (int k = 0; k < 1 << len; k++, n++) {
             for (size_t i = 0; i < len; i++)
                 piece[n][i] = (k >> i & 1) ? 'b' : 'a';
             piece[n][len] = 0;
-            vl_vocab_add(&b->vocab, piece[n], len, n);
+            vl_vocab_add(v, piece[n], len, n);
         }
+    b->vocab = v;
     b->unk = -1;
     b->mask = 4095;
     b->merge = vl_alloc(4096 * sizeof *b->merge);
@@ -125,7 +130,7 @@ static void make_bpe(struct vl_bpe *b)
             int32_t id;
 
             snprintf(both, sizeof both, "%.7s%.7s", piece[i], piece[j]);
-            id = vl_vocab_get(&b->vocab, both, strlen(both));
+            id = vl_vocab_get(v, both, strlen(both));
             if (id >= 0 && (i * 7 + j * 13) % 3)
                 vl_bpe_add_merge(b, i, j, (uint32_t)((i * 31 + j * 17) % 97), id);
         }
@@ -143,7 +148,7 @@ static const struct vl_merge *merge_of(const struct vl_bpe *b, int32_t x, int32_
 static void naive(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
 {
     for (size_t i = 0; i < n; i++)
-        vl_ids_add(out, vl_vocab_get(&b->vocab, s + i, 1));
+        vl_ids_add(out, vl_vocab_get(b->vocab, s + i, 1));
     for (;;) {
         const struct vl_merge *best = NULL;
         size_t at = 0;
@@ -165,10 +170,11 @@ static void naive(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids
 static void test_merges(void **state)
 {
     struct vl_bpe b = { 0 };
+    struct vl_vocab v;
     uint32_t seed = 1;
 
     (void)state;
-    make_bpe(&b);
+    make_bpe(&b, &v);
     for (size_t n = 1; n < 120; n += n < 45 ? 1 : 13) { /* 40 symbols divide the two ways */
         struct vl_ids want = { 0 }, got = { 0 };
         char s[128];
@@ -184,7 +190,7 @@ static void test_merges(void **state)
         vl_ids_free(&want);
         vl_ids_free(&got);
     }
-    vl_vocab_free(&b.vocab);
+    vl_vocab_free(&v);
     free(b.merge);
 }
 
@@ -305,11 +311,20 @@ static void test_tokenizer_refusals(void **state)
 {
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}"
     (void)state;
-    refuses("{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram");
-    refuses("{\"normalizer\":{\"type\":\"Precompiled\"}," MODEL "}", "normalizer Precompiled");
+    refuses("{\"model\":{\"type\":\"Lattice\",\"vocab\":[]}}", "unsupported model (BPE");
+    refuses("{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "empty");
+    refuses("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "token 0 is not");
+    refuses("{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", "unk_id");
+    refuses("{\"model\":{\"type\":\"WordPiece\",\"vocab\":[]}}", "without a vocab");
+    refuses("{\"normalizer\":{\"type\":\"Precompiled\"}," MODEL "}", "precompiled_charsmap");
+    refuses("{\"normalizer\":{\"type\":\"X\"}," MODEL "}", "normalizer X");
     refuses("{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," MODEL "}",
             "pre-tokenizer UnicodeScripts");
-    refuses("{\"decoder\":{\"type\":\"CTC\"}," MODEL "}", "decoder CTC");
+    refuses("{\"pre_tokenizer\":{\"type\":\"FixedLength\",\"length\":0}," MODEL "}", "FixedLength");
+    refuses("{\"pre_tokenizer\":{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"ab\"}," MODEL "}",
+            "delimiter");
+    refuses("{\"decoder\":{\"type\":\"X\"}," MODEL "}", "decoder X");
+    refuses("{\"decoder\":{\"type\":\"CTC\"}," MODEL "}", "pad_token");
     refuses("{\"post_processor\":{\"type\":\"X\"}," MODEL "}", "post-processor X");
     refuses("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0");
     refuses("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}",

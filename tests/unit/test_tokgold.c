@@ -1,7 +1,8 @@
 /* test_tokgold.c - tokenizers against the reference's answers.
  *
- *   test_tokgold                               the tree's own: tests/golden/text/tokenizers.json, small
- *                                              tokenizers, one for each component, with their cases
+ *   test_tokgold                               the tree's own: tests/golden/text/tokenizers.json and
+ *                                              components.json, small tokenizers, one for each
+ *                                              component, with their cases
  *   test_tokgold TOKENIZER GOLDEN.json...      encode, decode, pretok and bulk goldens, by content;
  *                                              t2010-tokenizers.sh runs it on the shared ones
  * Bulk goldens need VERL_DATASETS. */
@@ -240,28 +241,42 @@ static int own_one(const struct vl_json *j, int64_t at)
     return failed;
 }
 
-static int own(void)
+static const char *const own_files[] = { "tests/golden/text/tokenizers.json",
+                                         "tests/golden/text/components.json" };
+
+/* The entries of one file as tests number *k and following; with k NULL it counts them. */
+static int own_file(const char *file, int *k)
 {
-    static const char file[] = "tests/golden/text/tokenizers.json";
     struct vl_buf text = { 0 };
     struct vl_json j = { 0 };
     struct vl_err e = { 0 };
-    uint32_t k, c;
+    uint32_t i, c;
+    int n;
 
     if (vl_fs_read(file, (size_t)1 << 26, &text, &e) || vl_json_parse(&j, text.s, text.n, file, &e))
-        return printf("1..1\nnot ok 1 - %s\n", e.msg), 1;
-    printf("1..%u\n", j.node[0].count);
-    for (k = 0, c = 1; k < j.node[0].count; k++, c = j.node[c].next) {
+        return printf("1..1\nnot ok 1 - %s\n", e.msg), exit(1), 0;
+    n = (int)j.node[0].count;
+    for (i = 0, c = 1; k && i < j.node[0].count; i++, c = j.node[c].next) {
         char *name = vl_json_strdup(&j, vl_json_get(&j, c, "name"));
         int before = bad, was = checked, failed = own_one(&j, c);
 
-        printf("%sok %u - %s: %d answers\n",
-               failed || bad != before || checked == was ? "not " : "", k + 1, name, checked - was);
+        printf("%sok %d - %s: %d answers\n",
+               failed || bad != before || checked == was ? "not " : "", ++*k, name, checked - was);
         bad += failed;
         free(name);
     }
     vl_json_free(&j);
     vl_buf_free(&text);
+    return n;
+}
+
+static int own(void)
+{
+    int k = 0;
+
+    printf("1..%d\n", own_file(own_files[0], NULL) + own_file(own_files[1], NULL));
+    own_file(own_files[0], &k);
+    own_file(own_files[1], &k);
     return bad != 0;
 }
 
