@@ -37,6 +37,10 @@ ok 'shell' '
     example score.sh >score.sh
     score --command "sh score.sh" -o o.dp
     see o.dp | cmp - want'
+ok 'a process for each row' '
+    example once.sh >once.sh
+    score --exec "sh once.sh" -o o.dp
+    see o.dp | cmp - want'
 ok 'C' '
     example score.c >score.c
     ${CC:-cc} -Wall -Werror -o score score.c

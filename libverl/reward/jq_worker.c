@@ -57,15 +57,14 @@ static void put_answer(struct vl_buf *out, int64_t id, const char *s, size_t n)
                   "the filter gave %.*s, not a number, true, false or an object with score", s, n);
 }
 
-static void score_row(struct vl_jq *q, const char *line, size_t n, struct vl_buf *res,
-                      struct vl_buf *out)
+static void score_line(struct vl_jq *q, const char *line, size_t n, struct vl_buf *res,
+                       struct vl_buf *out)
 {
     struct vl_err e = { 0 };
     int64_t id = 0, results = 0;
 
     (void)!sscanf(line, "{\"id\":%" SCNd64, &id);
     vl_buf_reset(res);
-    vl_buf_reset(out);
     if (vl_jq_run(q, line, n, 0, res, &results, &e))
         put_error(out, id, "%.*s", e.msg, strlen(e.msg));
     else if (results == 1)
@@ -77,9 +76,25 @@ static void score_row(struct vl_jq *q, const char *line, size_t n, struct vl_buf
                   results ? res->s : "", results ? res->n : 0);
 }
 
-_Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, int in, int out)
+/* A row's line, or its number. */
+static void score_row(struct vl_jq *q, const struct vl_scorers_io *io, const char *s, size_t n,
+                      struct vl_buf *out)
 {
-    struct vl_buf text = { 0 }, res = { 0 }, line = { 0 };
+    static struct vl_buf line, res;
+
+    if (*s == '{') {
+        score_line(q, s, n, &res, out);
+        return;
+    }
+    vl_buf_reset(&line);
+    io->line(io->arg, strtoll(s, NULL, 10), &line);
+    score_line(q, line.s, line.n - 1, &res, out);
+}
+
+_Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, const struct vl_scorers_io *io, int in,
+                            int out)
+{
+    struct vl_buf text = { 0 }, line = { 0 };
     struct vl_err e = { 0 };
     struct vl_jq *q;
     size_t scanned = 0;
@@ -94,7 +109,8 @@ _Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, int in, int out)
         if (end) {
             size_t n = (size_t)(end - text.s);
 
-            score_row(q, text.s, n, &res, &line);
+            vl_buf_reset(&line);
+            score_row(q, io, text.s, n, &line);
             write_all(out, line.s, line.n);
             memmove(text.s, end + 1, text.n - n - 1);
             text.n -= n + 1;

@@ -42,8 +42,8 @@ static void limit_memory(int64_t bytes)
         setrlimit(RLIMIT_AS, &r);
 }
 
-_Noreturn static void become(const struct vl_scorers_opts *o, pid_t parent, int in, int out,
-                             char **env)
+_Noreturn static void become(const struct vl_scorers_opts *o, const struct vl_scorers_io *io,
+                             pid_t parent, int in, int out, char **env)
 {
     int64_t inherited = o->argv ? 0 : mapped_bytes();
     static char *no_environment[] = { NULL };
@@ -65,13 +65,14 @@ _Noreturn static void become(const struct vl_scorers_opts *o, pid_t parent, int 
     limit_memory(o->memory ? o->memory + inherited : 0);
     if (!o->argv) {
         environ = no_environment;
-        vl_jq_worker(o, 0, 1);
+        vl_jq_worker(o, io, 0, 1);
     }
     execvpe(o->argv[0], (char *const *)o->argv, env);
     _exit(127);
 }
 
-int vl_worker_start(const struct vl_scorers_opts *o, struct vl_worker *w, struct vl_err *e)
+int vl_worker_start(const struct vl_scorers_opts *o, const struct vl_scorers_io *io,
+                    struct vl_worker *w, struct vl_err *e)
 {
     int to[2] = { -1, -1 }, from[2] = { -1, -1 };
     char **env = vl_comm_clean_env();
@@ -83,7 +84,7 @@ int vl_worker_start(const struct vl_scorers_opts *o, struct vl_worker *w, struct
     }
     pid = fork();
     if (pid == 0)
-        become(o, self, to[0], from[1], env);
+        become(o, io, self, to[0], from[1], env);
     if (pid < 0) {
         vl_fail_errno(e, VL_E_OS, "scorer: fork");
         goto fail;

@@ -14,12 +14,14 @@ struct vl_worker {
 };
 
 /* Starts one worker. The caller closes what it got. */
-int vl_worker_start(const struct vl_scorers_opts *o, struct vl_worker *w,
-                    struct vl_err *e) VL_MUST_CHECK;
+int vl_worker_start(const struct vl_scorers_opts *o, const struct vl_scorers_io *io,
+                    struct vl_worker *w, struct vl_err *e) VL_MUST_CHECK;
 /* Kills the worker's process group and waits for the worker. Returns its wait status. */
 int vl_worker_end(pid_t pid);
 
-/* What a filter worker does (jq_worker.c): rows from `in`, answers to `out`, never returns. */
-_Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, int in, int out);
+/* What a filter worker does (jq_worker.c): rows from `in`, as lines or as numbers for io->line,
+ * answers to `out`, never returns. */
+_Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, const struct vl_scorers_io *io, int in,
+                            int out);
 
 #endif

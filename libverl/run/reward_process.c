@@ -22,7 +22,7 @@ struct process {
 
 int vl_reward_has_process(const struct vl_reward_opts *o)
 {
-    return o->filter || o->command || o->custom_path;
+    return o->filter || o->command || o->exec || o->custom_path;
 }
 
 int vl_reward_one_call(const struct vl_reward_opts *o)
@@ -136,7 +136,9 @@ static int take_all(void *arg, int64_t k, const char *json, size_t n, const char
 static int run(struct process *p, const struct vl_scorers_opts *so, struct vl_err *e)
 {
     int one = vl_reward_one_call(p->o);
-    const struct vl_scorers_io io = { p, one ? put_all : put_row, one ? take_all : take_answer };
+    const struct vl_scorers_io io = { .arg = p,
+                                      .line = one ? put_all : put_row,
+                                      .answer = one ? take_all : take_answer };
     int64_t nasked = p->job->nasked;
     struct vl_scorers_stats st;
 
@@ -153,14 +155,14 @@ static int run(struct process *p, const struct vl_scorers_opts *so, struct vl_er
 int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
                          const struct vl_reward_job *job, struct vl_err *e)
 {
-    const char *shell[] = { "/bin/sh", "-c", o->command, NULL };
+    const char *shell[] = { "/bin/sh", "-c", o->exec ? o->exec : o->command, NULL };
     struct process p = { x, o, job, 0 };
-    struct vl_scorers_opts so = { o->command ? shell : NULL,
-                                  o->filter,
-                                  o->args,
-                                  (int)(o->workers ? o->workers : x->comm.threads),
-                                  o->timeout,
-                                  0 };
+    struct vl_scorers_opts so = { .argv = o->filter ? NULL : shell,
+                                  .filter = o->filter,
+                                  .args = o->args,
+                                  .once = o->exec != NULL,
+                                  .workers = (int)(o->workers ? o->workers : x->comm.threads),
+                                  .timeout = o->timeout };
     char **argv = NULL;
 
     if (o->custom_path) {

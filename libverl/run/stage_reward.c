@@ -30,7 +30,7 @@ struct work {
 
 static int has_scorer(const struct vl_reward_opts *o)
 {
-    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) +
+    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) + (o->exec != NULL) +
            (o->custom_path != NULL);
 }
 
@@ -66,7 +66,8 @@ static void warn_unused(const struct work *w)
 
     if (unused && !vl_reward_has_process(o))
         vl_warn(&w->x->log,
-                "%s has no effect without --jq, --command or custom_reward_function.path", unused);
+                "%s has no effect without --jq, --command, --exec or custom_reward_function.path",
+                unused);
     if (vl_reward_one_call(o) && o->workers > 1)
         vl_warn(&w->x->log, "--workers has no effect with reward_manager.name=batch: the function "
                             "is called once, with all rows");
@@ -82,9 +83,10 @@ static int check_options(struct work *w, struct vl_err *e)
     const struct vl_rule *rule = o->scorer ? vl_rule_named(o->scorer) : NULL;
 
     if (has_scorer(o) > 1)
-        return vl_fail(e, VL_E_USAGE,
-                       "--scorer, --jq, --command and custom_reward_function.path exclude each "
-                       "other: give one");
+        return vl_fail(
+            e, VL_E_USAGE,
+            "--scorer, --jq, --command, --exec and custom_reward_function.path exclude each "
+            "other: give one");
     if (o->custom_path && o->args)
         return vl_fail(e, VL_E_USAGE,
                        "--args does not reach a Python function: give its arguments as "

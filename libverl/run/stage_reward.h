@@ -10,6 +10,7 @@ struct vl_reward_opts {
     const char *scorer;   /* a rule for all rows, or NULL: by data_source */
     const char *filter;   /* --jq */
     const char *command;  /* --command */
+    const char *exec;     /* --exec */
     const char *args;     /* JSON object text or NULL */
     int64_t workers;      /* 0: one per cpu of the rank */
     double timeout;       /* seconds a row */

@@ -56,7 +56,7 @@ static void clear(struct scene *s)
 static int run(struct scene *s, const struct vl_scorers_opts *o, struct vl_scorers_stats *st,
                struct vl_err *e)
 {
-    const struct vl_scorers_io io = { s, line, answer };
+    const struct vl_scorers_io io = { .arg = s, .line = line, .answer = answer };
     int rc;
 
     clear(s);
@@ -67,14 +67,14 @@ static int run(struct scene *s, const struct vl_scorers_opts *o, struct vl_score
 }
 
 /* Row `odd` has no score for a reason that holds `why`; every other row r scores r * 2. */
-static void expect(const char *command, const char *filter, int odd, const char *why)
+static void expect_of(const char *command, const char *filter, int once, int odd, const char *why)
 {
-    int hangs = strstr(why, "no answer") != NULL;
+    int hangs = strstr(why, "no answer") || strstr(why, "did not end");
 
     for (int workers = hangs ? 3 : 1; workers <= 3; workers += 2) {
         double limit = hangs ? 1.5 : 20; /* a loaded machine starts sh slowly */
         const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-        struct vl_scorers_opts o = { command ? argv : NULL, filter, NULL, workers, limit, 0 };
+        struct vl_scorers_opts o = { command ? argv : NULL, filter, NULL, once, workers, limit, 0 };
         struct scene s = { 0 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -91,6 +91,11 @@ static void expect(const char *command, const char *filter, int odd, const char 
         }
         clear(&s);
     }
+}
+
+static void expect(const char *command, const char *filter, int odd, const char *why)
+{
+    expect_of(command, filter, 0, odd, why);
 }
 
 /* A scorer in shell: reads lines; $x is the row's number. What it does for row 5 is `odd`. */
@@ -152,9 +157,10 @@ static void filters_go_wrong(void **state)
 static void memory_is_limited(void **state)
 {
     struct vl_scorers_opts o = {
-        NULL, "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
-        NULL, 1,
-        20,   100 << 20
+        NULL,     "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
+        NULL,     0,
+        1,        20,
+        100 << 20
     };
     struct scene s = { 0 };
     struct vl_scorers_stats st;
@@ -172,7 +178,7 @@ static void memory_is_limited(void **state)
 static void long_lines_pass(void **state)
 {
     const char *const argv[] = { "/bin/sh", "-c", SED, NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 2, 20, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 20, 0 };
     struct scene s = { .pad = 300000 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -197,7 +203,7 @@ static void stopping_scores_the_rows_before(void **state)
 {
     for (int workers = 1; workers <= 3; workers++) {
         const char *const argv[] = { "/bin/sh", "-c", SH("echo oops", PLAIN), NULL };
-        struct vl_scorers_opts o = { argv, NULL, NULL, workers, 5, 0 };
+        struct vl_scorers_opts o = { argv, NULL, NULL, 0, workers, 5, 0 };
         struct scene s = { .stop_on_failure = 1 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -215,7 +221,7 @@ static void stopping_scores_the_rows_before(void **state)
 static void what_cannot_run_is_said(void **state)
 {
     const char *const argv[] = { "/bin/sh", "-c", "/no/such/program --x", NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 2, 5, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 5, 0 };
     struct scene s = { 0 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -223,12 +229,41 @@ static void what_cannot_run_is_said(void **state)
     (void)state;
     assert_int_equal(run(&s, &o, &st, &e), VL_E_NOINPUT);
     assert_non_null(strstr(e.msg, "/no/such/program --x"));
-    o = (struct vl_scorers_opts){ NULL, ".x |", NULL, 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x |", NULL, 0, 2, 5, 0 };
     assert_int_equal(run(&s, &o, &st, &e), VL_E_USAGE);
-    o = (struct vl_scorers_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 0, 2, 5, 0 };
     assert_int_equal(run(&s, &o, &st, &e), 0);
     assert_true(s.got[3].score == 7);
     clear(&s);
+}
+
+/* A process a row: all it prints is the answer, its status counts. */
+static void a_process_a_row(void **state)
+{
+    static const struct {
+        const char *odd, *why;
+    } c[] = { { "kill -9 $$", "signal 9" },
+              { "echo 4; exit 3", "status 3" },
+              { ":", "printed nothing" },
+              { "echo 4; echo 4", "not a number" },
+              { "echo oops", "not a number" },
+              { "echo nan", "not a number" },
+              { "echo '\"NaN\"'", "NaN" },
+              { "exec tr '\\0' x </dev/zero", "more than" },
+              { "trap '' TERM; exec <&-; sleep 66 & setsid sleep 66 & wait", "did not end" },
+              { "exec >&-; sleep 66", "did not end" } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char command[300];
+        double start = vl_now();
+
+        snprintf(command, sizeof command, SH("%s", PLAIN), c[i].odd);
+        expect_of(command, NULL, 1, 5, c[i].why);
+        assert_true(vl_now() - start < 8);
+    }
+    expect_of("sleep 66 & " SH(PLAIN, PLAIN), NULL, 1, -1, ""); /* a child holds the output */
+    expect_of("jq '{\"score\": .x,\n \"a\": 1}'", NULL, 1, -1, "");
 }
 
 /* A scorer that says it cannot score at all ends the pool with its own words and status. */
@@ -250,7 +285,7 @@ static void fatal_answer(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         char command[200];
         const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-        struct vl_scorers_opts o = { argv, NULL, NULL, 3, 5, 0 };
+        struct vl_scorers_opts o = { argv, NULL, NULL, 0, 3, 5, 0 };
 
         snprintf(command, sizeof command, "read -r l; printf '%%s\\n' '%s'; cat >/dev/null",
                  c[i].line);
@@ -283,7 +318,7 @@ static void scorers_children_are_ended(void **state)
     struct vl_scorers_stats st;
     struct vl_err e;
     const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 1, 5, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 1, 5, 0 };
     FILE *f;
 
     (void)state;
@@ -320,6 +355,7 @@ int main(void)
         cmocka_unit_test(an_endless_answer_is_cut),
         cmocka_unit_test(stopping_scores_the_rows_before),
         cmocka_unit_test(what_cannot_run_is_said),
+        cmocka_unit_test(a_process_a_row),
         cmocka_unit_test(fatal_answer),
         cmocka_unit_test(death_beside_a_child),
         cmocka_unit_test(scorers_children_are_ended),
