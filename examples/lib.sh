@@ -8,7 +8,7 @@
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
 
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")" && pwd -P)
 name=${PRESET:-$(basename "$0" .sh)}
 : "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
 : "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"

@@ -100,6 +100,15 @@ ok "files of different steps are 65, a damaged file is 65, an empty directory 66
     head -c 300 step/adv.dp >cut && mv cut step/adv.dp
     exits 65 verl-eval metrics step 2>err; grep -q adv.dp err
     mkdir nothing; exits 66 verl-eval metrics nothing; exits 66 verl-eval metrics nowhere"
+ok "a file with other rows than the update saw is needed for nothing, or what it had is left out, said" "
+    step data_0_critic1
+    cp step/adv.dp whole.dp
+    verl-batch slice 1: -i step/values.dp -o step/values.dp
+    verl-eval metrics step >got.json 2>err
+    grep -q 'values.dp: .* rows.*; metrics of values are left out' err
+    jq -e 'has(\"critic/values/mean\") | not' got.json && jq -e 'has(\"critic/score/mean\")' got.json
+    verl-dump -k uid,sample step/values.dp | verl-batch from-json | verl-batch set-meta global_steps 7 -o step/values.dp
+    verl-eval -q metrics step >got.json 2>err && [ ! -s err ]"
 ok "log-probs: entropy, off-policy metrics and probability differences" "
     step data_0_critic1
     verl-dump step/gen.dp | jq -c '{uid, sample, old_log_probs: [.response_mask[] | . * -1],

@@ -107,5 +107,6 @@ ok 'online dpo: two steps of best against worst' '
     [ $(readlink od/actor/current) = v000002 ]
     verl-dump -k uid,score,preference od/step_000001/pairs.dp |
         jq -es "group_by(.uid) | all(.[]; length == 2 and (sort_by(.preference) | .[0].score < .[1].score))"
+    RUN=od0 STEPS=1 $ex/online_dpo.sh $small actor_rollout_ref.actor.optim.lr=0 # changes nothing, and may be published
     jq -es "all(.[]; .\"actor/dpo_loss\" > 0 and has(\"critic/score/mean\") and .\"timing_s/gen\" > 0)" od/metrics.jsonl'
 done_testing

@@ -77,19 +77,26 @@ static int verify(const struct sync *s, const char *aside, struct vl_err *e)
     return e->code;
 }
 
-/* Whether an update changed weights, by its own count. */
+/* Whether an update changed weights, by its own count, ROLE/weights_changed. */
 static int update_changed(const struct vl_state_record *r)
 {
+    static const char suffix[] = "/weights_changed";
     struct vl_json j = { 0 };
     struct vl_err ignored = { 0 };
-    char *key =
-        vl_asprintf("%s/weights_changed", r->role && strcmp(r->role, "sft") ? r->role : "train");
     double share = 1;
 
-    if (r->metrics && !vl_json_parse(&j, r->metrics, strlen(r->metrics), "metrics", &ignored))
-        vl_json_f64(&j, vl_json_get(&j, 0, key), &share);
+    if (r->metrics && !vl_json_parse(&j, r->metrics, strlen(r->metrics), "metrics", &ignored) &&
+        vl_json_is(&j, 0, VL_JSON_OBJECT)) {
+        int64_t k = 1;
+        for (uint32_t a = 0; a < j.node[0].count; a++, k = j.node[k + 1].next) {
+            char *key = vl_json_strdup(&j, k);
+            size_t n = key ? strlen(key) : 0;
+            if (n >= sizeof(suffix) && !strcmp(key + n - (sizeof(suffix) - 1), suffix))
+                vl_json_f64(&j, k + 1, &share);
+            free(key);
+        }
+    }
     vl_json_free(&j);
-    free(key);
     return share > 0;
 }
 

@@ -133,12 +133,25 @@ static int read_meta(struct step *s, struct vl_err *e)
     return e->code;
 }
 
-/* From one file the columns that are still missing. */
+/* Whether a file gave more than the names of its rows. */
+static int adds(const struct vl_batch *b)
+{
+    size_t n = b->ncol;
+
+    n -= vl_batch_col(b, "uid") != NULL;
+    n -= vl_batch_col(b, "sample") != NULL;
+    return n > 0;
+}
+
+/* From one file the columns that are still missing. A file with other rows than the update saw (before
+ * filter-groups, or a draw of PF-PPO) cannot give any, and that is said. */
 static int add_columns(struct step *s, const char *path, struct vl_err *e)
 {
     const char *want[NCOL + 1];
     size_t n = 0;
     struct vl_batch more = { 0 };
+    struct vl_buf names = { 0 };
+    struct vl_err other = { 0 };
 
     for (size_t i = 0; i < NCOL; i++)
         if (i < 2 || !vl_batch_col(&s->rows, columns[i])) /* uid, sample match the rows */
@@ -154,8 +167,13 @@ static int add_columns(struct step *s, const char *path, struct vl_err *e)
         s->rows = more;
         return 0;
     }
-    if (more.ncol && vl_batch_unite(&s->rows, &more, e))
-        vl_err_prefix(e, "%s", path);
+    if (adds(&more) && vl_batch_unite(&s->rows, &more, &other)) {
+        for (size_t i = 0; i < more.ncol; i++)
+            if (!vl_batch_col(&s->rows, more.col[i]->name))
+                vl_buf_printf(&names, "%s%s", names.n ? ", " : "", more.col[i]->name);
+        vl_warn(&s->x->log, "%s: %s; metrics of %s are left out", path, other.msg, names.s);
+        vl_buf_free(&names);
+    }
     vl_batch_free(&more);
     return e->code;
 }
