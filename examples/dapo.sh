@@ -32,7 +32,7 @@ while next_step; do
             exit 3
         }
         round=$((round + 1)) r=$(printf %02d $round)
-        stage prompts_$r verl-data -m "$MODEL" --map "$MAP" --step $step --batch $((batch + round - 1)) \
+        stage prompts_$r verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --batch $((batch + round - 1)) \
             --seed "$SEED" "$@" "$DATA"
         rollout gen_$r -m "$policy" -i "$dir/prompts_$r.dp" "$@"
         reward reward_$r "$dir/gen_$r.dp" "$@"

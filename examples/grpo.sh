@@ -30,7 +30,7 @@ set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
-    stage prompts verl-data -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    stage prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"

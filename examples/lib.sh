@@ -12,6 +12,8 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 name=${PRESET:-$(basename "$0" .sh)}
 : "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
 : "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
+# a reward of one's own knows what to do with any data_source
+any_source=${REWARD:+--no-check-scorer}
 preset=$here/presets/${PRESET:-}.yaml
 
 say() { echo "$name: $*" >&2; }
@@ -168,7 +170,7 @@ finish() {
 # of VAL with verl's validation settings (rollout.val_kwargs, greedy by default).
 validate() {
     [ -n "$VAL" ] && { [ $((step % VAL_EVERY)) = 0 ] || [ $step = "$STEPS" ]; } || return 0
-    stage val_prompts verl-data -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
+    stage val_prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
     stage val_gen sh -c "$ROLLOUT"' "$@"' rollout -m "$(version trained "$RUN/rollout")" --validate \
         -i "$dir/val_prompts.dp" "$@"
     reward val_reward "$dir/val_gen.dp" "$@"

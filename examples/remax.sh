@@ -13,7 +13,7 @@ set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
-    stage prompts verl-data -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    stage prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
     rollout greedy_gen -m "$policy" -i "$dir/prompts.dp" "$@" \
         actor_rollout_ref.rollout.n=1 actor_rollout_ref.rollout.temperature=0
     reward greedy "$dir/greedy_gen.dp" "$@"

@@ -27,7 +27,7 @@ step() { # step N [OPTION...] -> uids
 }
 
 ok "columns: ids, masks from lengths, positions, uid, sample, raw_prompt, index, members" '
-    printf "%s\n" "{\"prompt\": \"hello\", \"data_source\": \"x\", \"level\": 3}" "{\"prompt\": \" world hi\"}" >a.jsonl
+    printf "%s\n" "{\"prompt\": \"hello\", \"data_source\": \"exact\", \"level\": 3}" "{\"prompt\": \" world hi\"}" >a.jsonl
     verl-data -q a.jsonl -m "$bytes" -o a.dp
     verl-dump --check a.dp
     rows a.dp "[.prompts, .input_ids, .attention_mask, .position_ids]" >got
@@ -35,7 +35,7 @@ ok "columns: ids, masks from lengths, positions, uid, sample, raw_prompt, index,
         "[[264,32,104,105],[264,32,104,105],[1,1,1,1],[0,1,2,3]]" >want
     diff want got
     rows a.dp "[.uid, .sample, .raw_prompt, .index, .data_source, .level, .extra_info]" >got
-    printf "%s\n" "[\"0-0\",0,\"hello\",0,\"x\",3,{}]" "[\"0-1\",0,\" world hi\",1,null,null,{}]" >want
+    printf "%s\n" "[\"0-0\",0,\"hello\",0,\"exact\",3,{}]" "[\"0-1\",0,\" world hi\",1,null,null,{}]" >want
     diff want got'
 ok "the width is data.max_prompt_length where it is given" '
     verl-data -q a.jsonl -m "$bytes" data.max_prompt_length=6 -o w.dp
@@ -50,7 +50,7 @@ ok "a step is a pure function of seed and number: the same bytes again, and afte
     step 4 >/dev/null; cp s.dp first.dp
     step 1 >/dev/null; step 4 >/dev/null
     cmp first.dp s.dp'
-ok "an epoch has every row once but the rest; the next has an order of its own" '
+ok "rule 38: an epoch has every row once but the rest; the next has an order of its own" '
     one="$(step 1)$(step 2)$(step 3)"
     two="$(step 4)$(step 5)$(step 6)"
     echo "$one / $two"
@@ -66,7 +66,18 @@ ok "--no-shuffle: file order; --batch K: that batch, the step only recorded" '
     [ "$(step 2 --no-shuffle)" = "0-3 0-4 0-5 " ]
     [ "$(step 9 --no-shuffle --batch 1)" = "0-3 0-4 0-5 " ]
     [ "$(meta s.dp "[.global_steps, .gen_batch]")" = "[9,1]" ]'
-ok "the seed decides the order, data.seed before --seed" '
+ok "rule 38: the position is the step alone: a run that stopped anywhere goes on with the same rows" '
+    whole=; n=1; while [ $n -le 8 ]; do whole="$whole$(step $n --seed 5)/"; n=$((n + 1)); done
+    for stop in 2 3 4 7; do # epochs end after 3 and 6
+        again=; n=$stop; while [ $n -le 8 ]; do again="$again$(step $n --seed 5)/"; n=$((n + 1)); done
+        case $whole in *"/$again") ;; *) echo "from $stop: $again, not the end of $whole"; false ;; esac
+    done
+    [ "$(meta s.dp "[.global_steps, .epoch, .gen_batch]")" = "[8,2,7]" ]'
+ok "rule 38: the order of an epoch is that of (seed, epoch), whatever the batch size and the policy" '
+    order() { n=1; while [ $n -le $1 ]; do verl-data -q ten.jsonl -m "$bytes" --step $n --batch-size $2 --seed 3 --remainder keep -o s.dp "$3"; uids s.dp; n=$((n + 1)); done; }
+    [ "$(order 10 1 --truncation=error)" = "$(order 2 5 --truncation=filter)" ]
+    [ "$(order 10 1 --truncation=error)" = "$(order 4 3 --skip-bad)" ]'
+ok "rule 38: the seed decides the order, data.seed before --seed" '
     a=$(step 1 --seed 1); b=$(step 1 --seed 2)
     [ "$a" != "$b" ]
     [ "$(step 1 --seed 1 data.seed=2)" = "$b" ]
@@ -78,7 +89,7 @@ ok "several files are one; - is standard input" '
     cmp xy.dp t.dp
     verl-data -q -m "$bytes" "data.train_files=[x.jsonl,y.jsonl]" -o xy2.dp
     cmp xy.dp xy2.dp'
-ok "--validate: data.val_files, every row in file order" '
+ok "rule 37: --validate: data.val_files, every row in file order, no partial batch dropped" '
     verl-data -q -m "$bytes" --validate data.val_files=ten.jsonl --step 7 -o v.dp
     [ "$(uids v.dp | wc -w)" = 10 ]
     [ "$(meta v.dp "[.validate, .global_steps]")" = "[true,7]" ]'
@@ -94,9 +105,9 @@ ok "too few rows for a batch: 65, and --step without a size: 64" '
     grep -q -e "--batch-size" err
     [ ! -e n.dp ]'
 
-# ---- prompts ----
+# ---- prompts (rules 33 and 34, ids and templates against references: t2010, t2020 and the units) ----
 msgs='[{"role": "user", "content": "hi"}]'
-ok "a list goes through the template, nothing is added to it" '
+ok "rule 31: a list goes through the template, nothing is added to it; a string is text" '
     echo "{\"prompt\": $msgs}" >c.jsonl
     verl-data -q c.jsonl -m "$bytes" -o c.dp
     [ "$(rows c.dp "[.prompts, .raw_prompt]")" = "[[275,104,105,274,278],[{\"role\":\"user\",\"content\":\"hi\"}]]" ]
@@ -114,12 +125,12 @@ ok "template variables, a system message, another template, a string as a messag
     [ "$(meta c.dp .chat_template)" = "\"t.jinja\"" ]
     echo "{\"prompt\": \"hi\"}" | verl-data -q - -m "$bytes" --chat -o c.dp
     [ "$(rows c.dp .prompts)" = "[275,104,105,274,278]" ]'
-ok "a list without a template: 65 and how to give one" '
+ok "rule 31: a list without a template: 65 and how to give one" '
     exits 65 verl-data c.jsonl -m "$fallback" -o n.dp 2>err
     grep -q "c.jsonl:1: .*--template FILE" err
     exits 65 verl-data c.jsonl -m "$bytes" --template none -o n.dp 2>err
     grep -q "none was given" err'
-ok "a string has the special tokens of the tokenizer once; a template that writes them adds none" '
+ok "rule 32: a string has the special tokens of the tokenizer once; a template that writes them adds none" '
     echo "{\"prompt\": \"hello\"}" | verl-data -q - -m "$fallback" -o f.dp
     [ "$(rows f.dp .prompts)" = "[1,276,2]" ] || { rows f.dp .prompts; false; }
     echo "{{ bos_token }}{{ messages[0].content }}" >b.jinja
@@ -134,7 +145,7 @@ ok "a template that raises is the row's error" '
     echo "{{ raise_exception(\"no such role\") }}" >r.jinja
     exits 65 verl-data c.jsonl -m "$bytes" --template r.jinja -o n.dp 2>err
     grep -q "c.jsonl:1: .*no such role" err'
-ok "content that spells a special token is counted; --plain-special makes it text" '
+ok "rule 35: content that spells a special token is counted; --plain-special makes it text" '
     echo "{\"prompt\": [{\"role\": \"user\", \"content\": \"a<|end|>\"}]}" >sp.jsonl
     verl-data sp.jsonl -m "$bytes" -o sp.dp 2>err
     grep -q "1 rows spells 1 special" err
@@ -150,10 +161,10 @@ cut() { # cut POLICY -> ids of the first row
     verl-data -q long.jsonl -m "$bytes" --max-prompt-length 3 --truncation "$1" -o l.dp
     rows l.dp .prompts | head -n 1
 }
-ok "left keeps the end, right the start, middle half of each; the limit is never passed" '
+ok "rule 36: left keeps the end, right the start, middle half of each; the limit is never passed" '
     [ "$(cut left)" = "[103,105,107]" ] && [ "$(cut right)" = "[97,99,101]" ] && [ "$(cut middle)" = "[97,105,107]" ]
     [ "$(meta l.dp .data_counts.truncated)" = 1 ]'
-ok "error: 65 with the length and the policies; filter: dropped and counted before batches are cut" '
+ok "rule 36: error: 65 with the length and the policies; filter: dropped and counted before batches are cut" '
     exits 65 verl-data long.jsonl -m "$bytes" --max-prompt-length 3 -o n.dp 2>err
     grep -q "long.jsonl:1: prompt of 6 tokens, the limit is 3" err
     [ "$(cut filter)" = "[274,97,99]" ]
@@ -161,13 +172,21 @@ ok "error: 65 with the length and the policies; filter: dropped and counted befo
     verl-data -q long.jsonl -m "$bytes" data.max_prompt_length=3 data.filter_overlong_prompts=true \
         --step 1 --batch-size 1 -o l.dp
     [ "$(uids l.dp)" = "0-1 " ]'
-ok "prompt and response limits are compared with the context before anything runs" '
+ok "rule 36: with any policy but error no prompt passes the limit, at any length" '
+    i=1; p=; while [ $i -le 12 ]; do p=${p}a; echo "{\"prompt\": \"$p\"}"; i=$((i + 1)); done | sed "s/aa/ac/g" >lens.jsonl
+    for t in left right middle filter; do
+        for n in 1 2 5; do
+            verl-data -q lens.jsonl -m "$bytes" --max-prompt-length $n --truncation $t -o l.dp
+            [ "$(rows l.dp "[(.attention_mask | add) <= $n, (.prompts | length) == $n]" | sort -u)" = "[true,true]" ]
+        done
+    done'
+ok "rule 36: prompt and response limits are compared with the context before anything runs" '
     mkdir ctx; cp "$bytes"/*.json ctx; echo "{\"max_position_embeddings\": 16}" >ctx/config.json
     exits 64 verl-data a.jsonl -m ctx data.max_prompt_length=10 data.max_response_length=7 -o n.dp 2>err
     grep -q "context of 16" err'
 
 # ---- rows that are wrong ----
-ok "a bad line is named by file and line: 65; --skip-bad leaves it out and counts" '
+ok "rule 25: a bad line is named by file and line: 65; --skip-bad leaves it out and counts" '
     printf "%s\n" "{\"prompt\": \"a\"}" "" "{\"prompt\": " "{\"prompt\": \"b\"}" >bad.jsonl
     exits 65 verl-data bad.jsonl -m "$bytes" -o n.dp 2>err
     grep -q "^verl-data: bad.jsonl:3: not JSON" err && [ $(wc -l <err) = 1 ]
@@ -175,23 +194,30 @@ ok "a bad line is named by file and line: 65; --skip-bad leaves it out and count
     verl-data bad.jsonl -m "$bytes" --skip-bad -o b.dp 2>err
     grep -q "1 bad rows skipped, the first: bad.jsonl:3" err
     [ "$(uids b.dp)" = "0-0 0-2 " ] && [ "$(meta b.dp .data_counts.bad)" = 1 ]'
-ok "a bad line fails every step, not only the one that has its row" '
+ok "rules 25, 28: a bad line fails every step, not only the one that has its row" '
     exits 65 verl-data bad.jsonl -m "$bytes" --step 1 --batch-size 1 --no-shuffle -o n.dp 2>err'
-ok "lines are cut at 0x0A only: U+2028, U+0085 and CR are characters" '
+ok "rule 26: lines are cut at 0x0A only: U+2028, U+0085 and CR are characters" '
     printf "{\"prompt\": \"a\342\200\250b\302\205c\\\\rd\"}\r\n{\"prompt\": \"e\"}" >u.jsonl
     verl-data -q u.jsonl -m "$bytes" -o u.dp
     [ "$(uids u.dp)" = "0-0 0-1 " ]
     [ "$(rows u.dp ".raw_prompt | explode")" = "[97,8232,98,133,99,13,100]
 [101]" ]'
-ok "NUL and lone surrogates survive to the row" '
-    printf "%s\n" "{\"prompt\": \"x\", \"extra_info\": {\"z\": \"a\\u0000b\", \"s\": \"\\ud800\"}}" >z.jsonl
-    verl-data -q z.jsonl -m "$bytes" -o z.dp
-    zstd -dc z.dp | grep -aq "a.u0000b.*ud800"'
-ok "missing and mistyped members are reported together with those that are there" '
+ok "rule 27: NUL and lone surrogates survive writing, dumping and reading back; a line that is not UTF-8 is an error" '
+    printf "%s\n" "{\"prompt\": \"x\", \"extra_info\": {\"z\": \"a\\u0000b\", \"s\": \"\\ud800\", \"t\": \"\\udc00\\ud800\"}}" >z.jsonl
+    for map in . "{prompt, extra_info}"; do
+        verl-data -q z.jsonl -m "$bytes" --map "$map" -o z.dp
+        zstd -dc z.dp | grep -aq "a.u0000b.*.ud800.*.udc00.ud800"
+        verl-dump z.dp | verl-batch from-json --like z.dp -o back.dp
+        cmp z.dp back.dp
+    done
+    printf "{\"prompt\": \"a\377b\"}\n" >utf.jsonl
+    exits 65 verl-data utf.jsonl -m "$bytes" -o n.dp 2>err
+    grep -q "utf.jsonl:1: not JSON at byte 13" err || { cat err; false; }'
+ok "rule 28: missing and mistyped members are reported together with those that are there" '
     echo "{\"question\": \"x\", \"data_source\": 3, \"reward_model\": []}" >w.jsonl
     exits 65 verl-data w.jsonl -m "$bytes" -o n.dp 2>err
     grep -q "w.jsonl:1: prompt is missing.*data_source is a number.*reward_model is a list.*question, data_source, reward_model" err'
-ok "answers keep their digits as text, through --map too" '
+ok "rule 29: answers keep their digits as text, through --map too" '
     printf "%s\n" "{\"prompt\": \"a\", \"reward_model\": {\"style\": \"rule\", \"ground_truth\": 1.0}}" \
         "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": 12345678901234567890123, \"x\": 1}}" \
         "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": true}}" >num.jsonl
@@ -202,10 +228,15 @@ ok "answers keep their digits as text, through --map too" '
     verl-data -q num.jsonl -m "$bytes" --map . -o num2.dp
     rows num2.dp ".reward_model.ground_truth" | sed -n 2p >got
     sed -n 2p want | diff - got'
-ok "--check-scorer: an unknown data_source is 65 with the known ones" '
-    exits 65 verl-data a.jsonl -m "$bytes" --check-scorer -o n.dp 2>err
-    grep -q "a.jsonl:1: data_source \"x\" has no built-in scorer.*openai/gsm8k" err
-    echo "{\"prompt\": \"a\", \"data_source\": \"openai/gsm8k\"}" | verl-data -q - -m "$bytes" --check-scorer -o g.dp'
+ok "rule 30: an unknown data_source is 65 with the known ones, in whichever batch its row is" '
+    printf "%s\n" "{\"prompt\": \"a\", \"data_source\": \"openai/gsm8k\"}" "{\"prompt\": \"b\"}" "{\"prompt\": \"c\", \"data_source\": \"gsm8k\"}" >src.jsonl
+    exits 65 verl-data src.jsonl -m "$bytes" --step 1 --batch-size 1 --no-shuffle -o n.dp 2>err
+    grep -q "src.jsonl:3: data_source \"gsm8k\" has no built-in scorer.*openai/gsm8k.*--no-check-scorer" err
+    for o in --no-check-scorer data.check_scorer=false custom_reward_function.path=f.py reward_model.enable=true; do
+        verl-data -q src.jsonl -m "$bytes" $o -o g.dp
+    done
+    exits 65 verl-data src.jsonl -m "$bytes" --no-check-scorer data.reward_fn_key=prompt data.check_scorer=true -o n.dp 2>err
+    grep -q "src.jsonl:1: prompt \"a\" has no built-in scorer" err'
 ok "--map must give one object" '
     exits 65 verl-data a.jsonl -m "$bytes" --map "., ." -o n.dp 2>err
     grep -q "a.jsonl:1: --map gave 2 results" err

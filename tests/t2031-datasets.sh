@@ -37,12 +37,12 @@ ok "the filter that is printed makes the same bytes; --map goes on from --datase
     verl-data -q g.jsonl -m "$bytes" --map "$(verl-data --print-map gsm8k)" -o b.dp
     cmp a.dp b.dp
     verl-dump --provenance a.dp | jq -e "to_entries | last.value.options[\"--map\"] | contains(\"openai/gsm8k\")" >/dev/null
-    verl-data -q g.jsonl -m "$bytes" --dataset gsm8k --map ".data_source = \"mine\"" -o c.dp
-    [ "$(verl-dump -f "[.data_source, .reward_model.ground_truth]" c.dp)" = "[\"mine\",\"1234\"]" ]'
+    verl-data -q g.jsonl -m "$bytes" --dataset gsm8k --map ".data_source = \"exact\"" -o c.dp
+    [ "$(verl-dump -f "[.data_source, .reward_model.ground_truth]" c.dp)" = "[\"exact\",\"1234\"]" ]'
 ok "a row that a script of verl has made passes as it is" '
-    echo "{\"data_source\": \"x\", \"prompt\": [{\"role\": \"user\", \"content\": \"q\"}], \"reward_model\": {\"ground_truth\": \"7\"}}" >shaped.jsonl
+    echo "{\"data_source\": \"exact\", \"prompt\": [{\"role\": \"user\", \"content\": \"q\"}], \"reward_model\": {\"ground_truth\": \"7\"}}" >shaped.jsonl
     for n in gsm8k math aime aime2024 dapo; do
-        [ "$(row $n "$(cat shaped.jsonl)" "[.data_source, .raw_prompt[0].content, .reward_model.ground_truth] | join(\" \")")" = "x q 7" ]
+        [ "$(row $n "$(cat shaped.jsonl)" "[.data_source, .raw_prompt[0].content, .reward_model.ground_truth] | join(\" \")")" = "exact q 7" ]
     done'
 ok "math: the answer, else the last box, braces balanced, by its other spellings too" '
     while read -r want text; do
@@ -78,7 +78,7 @@ ok "dapo: rows of the processed form, and bare problems in its words" '
     row dapo "{\"problem\": \"P\", \"answer\": \"34\"}" .raw_prompt[0].content | grep -q "^Remember to put your answer"'
 ok "the sources that the filters write have a scorer" '
     for n in gsm8k math aime aime2025 dapo; do
-        echo "{\"question\": \"q\", \"problem\": \"q\", \"answer\": \"#### 1\"}" | verl-data -q - -m "$bytes" --dataset $n --check-scorer -o s.dp
+        echo "{\"question\": \"q\", \"problem\": \"q\", \"answer\": \"#### 1\"}" | verl-data -q - -m "$bytes" --dataset $n -o s.dp
     done'
 ok "gsm8k-sft, math-sft: the worked answer is trained on" '
     verl-data -q g.jsonl -m "$bytes" --dataset gsm8k-sft --sft -o s.dp
@@ -99,7 +99,7 @@ if [ -n "$SHARED" ]; then
     d=$SHARED/data/datasets
     while read -r n file name map; do
         ok "$file: all $n rows by --dataset $name, the same bytes by its --map, the same batch by one's own" '
-            verl-data -q "$d/$file" -m "$bytes" --dataset $name --check-scorer -o a.dp
+            verl-data -q "$d/$file" -m "$bytes" --dataset $name -o a.dp
             [ "$(verl-dump --meta a.dp | jq -c "[.data_counts.rows, .data_counts.bad]")" = "[$n,0]" ]
             verl-data -q "$d/$file" -m "$bytes" --map "$(verl-data --print-map $name)" -o b.dp
             cmp a.dp b.dp

@@ -394,6 +394,7 @@ const struct vl_key vl_keys[] = {
     { "algorithm.filter_groups.metric", "null", NULL, "verl-run", NULL },
     { "algorithm.filter_groups.max_num_gen_batches", "0", NULL, "verl-run", NULL },
     { "data.gen_batch_size", NULL, "data.train_batch_size", "verl-data", NULL },
+    { "data.check_scorer", "true", NULL, "verl-data", NULL },
     { "reward_model.reward_kwargs.max_resp_len", "null", NULL, "verl-reward", NULL },
     { "reward_model.reward_kwargs.overlong_buffer_cfg.enable", "false", NULL, "verl-reward", NULL },
     { "reward_model.reward_kwargs.overlong_buffer_cfg.len", "null", NULL, "verl-reward", NULL },

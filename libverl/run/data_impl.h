@@ -63,6 +63,10 @@ struct vl_row {
     struct vl_ids prompt;
     struct vl_reply reply[2]; /* --sft: one; --preference: chosen, rejected */
     int64_t special;          /* special tokens that its content spells */
+    struct vl_row_size {
+        size_t prompt, response; /* tokens before any limit; of a pair the longer response */
+    } size;
+    int over; /* some limit was passed: the policy's affair */
     int truncated, done;
 };
 
@@ -78,6 +82,7 @@ struct vl_row_work {
     const char *tmpl_name; /* for meta_info: "tokenizer", "none", a file's last name */
     char *tmpl_text;
     int64_t now; /* what the templates show as the time, in seconds */
+    int lenient; /* --check: an unknown data_source and length are counted, not refused */
     int64_t templated, double_bos, no_bos, straddled;
 };
 
@@ -93,6 +98,27 @@ int vl_row_work_chat(struct vl_row_work *w, int thinking, struct vl_chat **c,
  * ("FILE:LINE: reason"), or VL_ROW_OVERLONG (e untouched) where the policy filters. */
 enum vl_row_fate vl_row_make(struct vl_row_work *w, struct vl_row *r, struct vl_err *e);
 void vl_row_free(struct vl_row *r);
+/* What can be said of a row without making it: a batch may only be wanted much later. With --map
+ * only whether the line is JSON. VL_E_DATA as above. */
+int vl_row_check(struct vl_row_work *w, int64_t index, struct vl_err *e) VL_MUST_CHECK;
+
+/* Whether it has an empty response, or one whose trained part was cut off. */
+int vl_row_untrained(const struct vl_data_opts *o, const struct vl_row *r);
+/* Whether the options ask for a built-in scorer for every data_source. */
+int vl_row_wants_scorer(const struct vl_data_opts *o);
+
+/* ---- data_check.c ---- */
+
+struct vl_check; /* what --check has seen so far */
+struct vl_check *vl_check_new(void);
+void vl_check_free(struct vl_check *c);
+/* Takes note of a row and how it fared: vl_row_make's result and message. */
+void vl_check_row(struct vl_check *c, const struct vl_row_work *w, const struct vl_row *r,
+                  enum vl_row_fate fate, const struct vl_err *why);
+/* Appends the report, as text or one line of JSON. VL_E_DATA when a run with these options would
+ * stop at these rows. */
+int vl_check_report(struct vl_check *c, const struct vl_row_work *w, int json, struct vl_buf *out,
+                    struct vl_err *e) VL_MUST_CHECK;
 
 /* ---- data_render.c ---- */
 

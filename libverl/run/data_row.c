@@ -238,7 +238,7 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
         check_answers(w, r, 2, pair, &bad);
     if (o->sft && !talk)
         check_answers(w, r, 1, &o->response_key, &bad);
-    check_optional(r, "data_source", VL_JSON_STRING, "a string", &bad);
+    check_optional(r, o->source_key, VL_JSON_STRING, "a string", &bad);
     check_optional(r, "reward_model", VL_JSON_OBJECT,
                    "an object such as {\"ground_truth\": \"42\"}", &bad);
     check_optional(r, "extra_info", VL_JSON_OBJECT, "an object", &bad);
@@ -253,17 +253,25 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
     return e->code;
 }
 
+int vl_row_wants_scorer(const struct vl_data_opts *o)
+{
+    return o->check_scorer && !o->sft && !o->preference && !o->custom_reward && !o->reward_model;
+}
+
+/* A row without the member leaves the choice to verl-reward's options. */
 static int check_scorer(const struct vl_row_work *w, const struct vl_row *r, struct vl_err *e)
 {
+    int64_t at = member(r, w->o->source_key);
     struct vl_buf name = { 0 }, known = { 0 };
 
-    vl_json_str(&r->j, member(r, "data_source"), &name);
-    if (!vl_rule_for_source(name.s ? name.s : "", name.n) && w->o->check_scorer) {
+    if (w->lenient || !vl_row_wants_scorer(w->o) || !vl_json_str(&r->j, at, &name))
+        return 0;
+    if (!vl_rule_for_source(name.s ? name.s : "", name.n)) {
         vl_rule_sources(&known);
         vl_fail(e, VL_E_DATA,
-                "data_source \"%.100s\" has no built-in scorer; there is one for %.600s (leave "
-                "--check-scorer out where verl-reward gets --jq or --command)",
-                name.s ? name.s : "", known.s ? known.s : "none");
+                "%s \"%.100s\" has no built-in scorer; there is one for %.700s (--no-check-scorer "
+                "where verl-reward gets --scorer, --jq or --command)",
+                w->o->source_key, name.s ? name.s : "", known.s);
     }
     vl_buf_free(&name);
     vl_buf_free(&known);
@@ -288,11 +296,12 @@ static void shorten(struct vl_row *r, struct vl_ids *x, size_t keep, const char 
 }
 
 /* Whether n tokens are within the limit of data.max_KEY, or may be cut to it. */
-static enum vl_row_fate over(const struct vl_row_work *w, size_t n, int64_t max, const char *what,
-                             const char *key, struct vl_err *e)
+static enum vl_row_fate over(const struct vl_row_work *w, struct vl_row *r, size_t n, int64_t max,
+                             const char *what, const char *key, struct vl_err *e)
 {
     if (max == VL_NULL_I64 || (int64_t)n <= max)
         return VL_ROW_KEPT;
+    r->over = 1;
     if (w->o->filter_overlong || strcmp(w->o->truncation, "filter") == 0)
         return VL_ROW_OVERLONG;
     if (strcmp(w->o->truncation, "error") != 0)
@@ -331,10 +340,11 @@ static enum vl_row_fate limit(const struct vl_row_work *w, struct vl_row *r, str
     const struct vl_ids *a = &r->reply[0].ids, *b = &r->reply[1].ids;
     size_t longest = a->n > b->n ? a->n : b->n;
     const char *what = !o->preference ? "response" : a->n < b->n ? "rejected" : "chosen";
-    enum vl_row_fate fate = over(w, r->prompt.n, o->max_prompt, "prompt", "prompt_length", e);
+    enum vl_row_fate fate = over(w, r, r->prompt.n, o->max_prompt, "prompt", "prompt_length", e);
 
+    r->size = (struct vl_row_size){ r->prompt.n, longest };
     if (fate == VL_ROW_KEPT)
-        fate = over(w, longest, o->max_response, what, "response_length", e);
+        fate = over(w, r, longest, o->max_response, what, "response_length", e);
     if (fate != VL_ROW_KEPT)
         return fate;
     if (o->max_prompt != VL_NULL_I64)
@@ -344,28 +354,65 @@ static enum vl_row_fate limit(const struct vl_row_work *w, struct vl_row *r, str
     longest = a->n > b->n ? a->n : b->n;
     if (!o->sft && !o->preference)
         return fate;
-    fate = over(w, r->prompt.n + longest, o->max_length, "prompt and response", "length", e);
+    fate = over(w, r, r->prompt.n + longest, o->max_length, "prompt and response", "length", e);
     if (fate == VL_ROW_KEPT && o->max_length != VL_NULL_I64 && fit_together(w, r, longest, e))
         fate = VL_ROW_BAD;
     return fate;
 }
 
+/* The object that a line is, checked. */
+static int open_row(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
+{
+    if (map(w, &w->lines->line[r->index], r, e) ||
+        vl_json_parse(&r->j, r->json, strlen(r->json), "", e))
+        return e->code;
+    if (!vl_json_is(&r->j, 0, VL_JSON_OBJECT))
+        return vl_fail(e, VL_E_DATA, "the row is %s, wanted an object", type_name(r, 0));
+    find_parts(w, r);
+    return check_members(w, r, e) || check_scorer(w, r, e);
+}
+
+static int at_line(const struct vl_row_work *w, int64_t index, struct vl_err *e)
+{
+    const struct vl_line *line = &w->lines->line[index];
+
+    if (strncmp(e->msg, ": ", 2) == 0) /* of the parser, which was given no name */
+        memmove(e->msg, e->msg + 2, strlen(e->msg) - 1);
+    return vl_err_prefix(e, "%s:%" PRId64, w->lines->path[line->file], line->number);
+}
+
+int vl_row_check(struct vl_row_work *w, int64_t index, struct vl_err *e)
+{
+    struct vl_row r = { .index = index };
+    const struct vl_line *line = &w->lines->line[index];
+
+    if (w->jq) /* the filter is not run on rows of other batches: that takes long */
+        (void)!vl_json_parse(&r.j, line->s, line->n, "", e);
+    else
+        (void)!open_row(w, &r, e);
+    vl_row_free(&r);
+    return e->code ? at_line(w, index, e) : 0;
+}
+
 enum vl_row_fate vl_row_make(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
 {
-    const struct vl_line *line = &w->lines->line[r->index];
     enum vl_row_fate fate = VL_ROW_BAD;
 
-    if (map(w, line, r, e) == 0 &&
-        vl_json_parse(&r->j, r->json, strlen(r->json), "the row", e) == 0) {
-        find_parts(w, r);
-        if (!vl_json_is(&r->j, 0, VL_JSON_OBJECT))
-            vl_fail(e, VL_E_DATA, "the row is %s, wanted an object", type_name(r, 0));
-        else if (check_members(w, r, e) == 0 && check_scorer(w, r, e) == 0 &&
-                 vl_row_tokenize(w, r, e) == 0)
-            fate = limit(w, r, e);
-    }
+    if (open_row(w, r, e) == 0 && vl_row_tokenize(w, r, e) == 0)
+        fate = limit(w, r, e);
     if (e->code)
-        vl_err_prefix(e, "%s:%" PRId64, w->lines->path[line->file], line->number);
+        at_line(w, r->index, e);
     r->done = fate == VL_ROW_KEPT;
     return e->code ? VL_ROW_BAD : fate;
+}
+
+int vl_row_untrained(const struct vl_data_opts *o, const struct vl_row *r)
+{
+    for (int k = 0; k < o->sft + 2 * o->preference; k++) {
+        const struct vl_reply *a = &r->reply[k];
+
+        if (!a->ids.n || (a->mask && !memchr(a->mask, 1, a->ids.n)))
+            return 1;
+    }
+    return 0;
 }

@@ -162,21 +162,11 @@ static int print_maps(struct vl_ctx *x, const struct vl_data_opts *o, struct vl_
 
 /* ---- rows ---- */
 
-/* A batch may only be wanted much later: a broken line anywhere is said now. */
 static int check_lines(struct data *d, struct vl_err *e)
 {
-    for (int64_t i = 0; i < d->lines.n; i++) {
-        const struct vl_line *l = &d->lines.line[i];
-        struct vl_json j = { 0 };
-        struct vl_buf name = { 0 };
-
-        vl_buf_printf(&name, "%s:%" PRId64, d->lines.path[l->file], l->number);
-        (void)!vl_json_parse(&j, l->s, l->n, name.s, e);
-        vl_json_free(&j);
-        vl_buf_free(&name);
-        if (e->code)
+    for (int64_t i = 0; i < d->lines.n; i++)
+        if (vl_row_check(&d->work, i, e))
             return e->code;
-    }
     return 0;
 }
 
@@ -310,25 +300,13 @@ static int pick_all(struct data *d, struct vl_err *e)
     return 0;
 }
 
-/* An empty response, or one whose trained part was cut off. */
-static int untrained(const struct vl_data_opts *o, const struct vl_row *r)
-{
-    for (int k = 0; k < o->sft + 2 * o->preference; k++) {
-        const struct vl_reply *a = &r->reply[k];
-
-        if (!a->ids.n || (a->mask && !memchr(a->mask, 1, a->ids.n)))
-            return 1;
-    }
-    return 0;
-}
-
 static int make_picked(struct data *d, struct vl_err *e)
 {
     for (int64_t i = 0; i < d->npick; i++) {
         if (!d->pick[i]->done && make_row(d, d->pick[i], e))
             return e->code;
         d->m.truncated += d->pick[i]->truncated;
-        d->untrained += untrained(d->o, d->pick[i]);
+        d->untrained += vl_row_untrained(d->o, d->pick[i]);
         vl_progress(&d->x->log, "rows", i + 1, d->npick, NULL);
     }
     return 0;
@@ -397,6 +375,34 @@ static void report(struct data *d)
 
 /* ---- the stage ---- */
 
+/* --check: every row is made, looked at and let go; the report is all that comes out. */
+static int check_rows(struct data *d, struct vl_err *e)
+{
+    struct vl_check *c = vl_check_new();
+    struct vl_buf text = { 0 };
+
+    d->work.lenient = 1;
+    for (int64_t i = 0; i < d->nrow; i++) {
+        struct vl_row *r = &d->row[i];
+        struct vl_err why = { 0 };
+        enum vl_row_fate fate = vl_row_make(&d->work, r, &why);
+
+        vl_check_row(c, &d->work, r, fate, &why);
+        vl_row_free(r);
+        vl_progress(&d->x->log, "rows checked", i + 1, d->nrow, NULL);
+    }
+    (void)!vl_check_report(c, &d->work, d->o->check_json, &text, e);
+    if (text.n) {
+        struct vl_err io = { 0 };
+
+        if (vl_publish_file(d->x->common->output, text.s, text.n, 0, &io))
+            *e = io;
+    }
+    vl_buf_free(&text);
+    vl_check_free(c);
+    return e->code;
+}
+
 static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
 {
     const struct vl_data_opts *o = d->o;
@@ -413,7 +419,7 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
     d->m.seed = d->x->common->seed;
     d->m.order_seed = o->data_seed != VL_NULL_I64 ? o->data_seed : d->m.seed;
     d->work.x = d->x, d->work.o = o, d->work.lines = &d->lines;
-    if ((!o->skip_bad && check_lines(d, e)) || vl_row_work_open(&d->work, model, e))
+    if (vl_row_work_open(&d->work, model, e))
         return e->code;
     if ((o->sft || o->preference) && o->eos && vl_tok_eos(d->work.tok) < 0)
         return vl_fail(e, VL_E_DATA,
@@ -421,6 +427,10 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
                        "nothing ends a response; --no-eos leaves it out",
                        model);
     find_candidates(d);
+    if (o->check || o->check_json)
+        return check_rows(d, e);
+    if (!o->skip_bad && check_lines(d, e))
+        return e->code;
     if ((may_drop(o) && keep_good(d, e)) || (training(o) ? pick_training(d, e) : pick_all(d, e)) ||
         make_picked(d, e) || vl_data_columns(b, &d->work, d->pick, d->npick, &d->m, e))
         return e->code;
@@ -441,7 +451,8 @@ int vl_stage_data(struct vl_ctx *x, const void *opts, struct vl_err *e)
         return x->comm.rank == 0 ? print_maps(x, o, e) : 0;
     if (x->comm.rank == 0 && find_map(&d, o, e) == 0)
         (void)!build(&d, &b, e);
-    if (vl_stage_write(x, &b, adds, NULL, e) == 0 && x->comm.rank == 0)
+    if (!o->check && !o->check_json && vl_stage_write(x, &b, adds, NULL, e) == 0 &&
+        x->comm.rank == 0)
         report(&d);
     for (int64_t i = 0; i < d.nrow; i++)
         vl_row_free(&d.row[i]);
