@@ -21,6 +21,7 @@ T=$(mktemp -d "${TMPDIR:-/tmp}/verl-test.XXXXXX")
 trap 'cd /; rm -rf "$T"' EXIT
 trap 'exit 130' INT TERM
 cd "$T" || exit 1
+export VERL_CACHE="${VERL_CACHE:-$T/.cache}" # never the user's
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 t_n=0 t_bad=0
 

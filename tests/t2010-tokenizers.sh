@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every shared tokenizer against the reference's answers: ids, text, pre-tokens, hashes of two data
-# sets. Tokenizers are unpacked one at a time.
+# sets; the large ones once more from the cache that this made. Tokenizers are unpacked one at a time.
 . "$(dirname "$0")/lib.sh"
 need_shared
 command -v xz >/dev/null || skip_all "no xz to unpack the tokenizers"
@@ -25,5 +25,12 @@ for name in stories260k aidreams260k gpt2 llama2 mistral_v0_1 qwen2_5 qwen3 deep
     done
     ok "$name: ids, text, pre-tokens and data-set hashes are the reference's" \
         "'$gold' '$T/tok' $files"
+    [ "$(wc -c <"$T/tok/tokenizer.json")" -ge 1048576 ] || continue
+    ok "$name: the same from the cache" "
+        before=\$(ls -li '$VERL_CACHE')
+        [ -n \"\$before\" ]
+        '$gold' '$T/tok' $files
+        [ \"\$before\" = \"\$(ls -li '$VERL_CACHE')\" ]"
+    rm -rf "$VERL_CACHE"
 done
 done_testing

@@ -56,6 +56,7 @@ void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t ra
 /* Appends the ids of one pre-token. */
 void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out);
 
+#define VL_UNIGRAM_ID_MASK (((uint64_t)1 << 23) - 1) /* VL_TOK_MAX_ID and 1 more */
 /* A trie node is its place in an open-addressing table: the node before it, the byte that leads here
  * and what is stored (id + 1, 0 for none), in one word. */
 struct vl_unigram {
@@ -256,6 +257,9 @@ struct vl_tok {
     size_t config_n;
     char *tmpl;
     char hash[33];
+    uint64_t hash_bytes[2]; /* the same, high half first */
+    void *map;              /* a cache file that vocab, bpe and unigram have their tables in */
+    size_t map_n;
 };
 /* What to look for a pattern in: s, or with characters that PCRE2 may not know replaced in *copy. */
 const char *vl_pattern_text(const struct vl_pattern *p, const char *s, size_t n,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <xxhash.h>
 
@@ -164,24 +165,110 @@ static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
 
 /* ---- open and free ---- */
 
+static void pattern_free(struct vl_pattern *p)
+{
+    vl_regex_free(p->re);
+    free(p->str);
+}
+
+static void clear(struct vl_tok *t)
+{
+    for (size_t i = 0; i < t->nnorm; i++) {
+        pattern_free(&t->norm[i].pat);
+        free(t->norm[i].text);
+        free(t->norm[i].trie);
+    }
+    for (size_t i = 0; i < t->npre; i++) {
+        pattern_free(&t->pre[i].pat);
+        free(t->pre[i].text);
+    }
+    for (size_t i = 0; i < t->ndec; i++) {
+        pattern_free(&t->dec[i].pat);
+        free(t->dec[i].text);
+    }
+    for (size_t i = 0; i < t->nadded; i++) {
+        free(t->added[i].s);
+        free(t->added[i].norm);
+    }
+    if (t->map) {
+        munmap(t->map, t->map_n);
+    } else {
+        vl_vocab_free(&t->vocab);
+        free(t->bpe.merge);
+        free(t->unigram.score);
+        free(t->unigram.node);
+    }
+    free(t->words.prefix);
+    free(t->words.unk_text);
+    free(t->bpe.prefix);
+    free(t->bpe.suffix);
+    vl_ids_free(&t->post.before);
+    vl_ids_free(&t->post.after);
+    free(t->norm);
+    free(t->pre);
+    free(t->dec);
+    free(t->added);
+    free(t->added_of);
+    free(t->raw.sorted);
+    free(t->normalized.sorted);
+    free(t->bos_text);
+    free(t->eos_text);
+    free(t->pad_text);
+    free(t->config);
+    free(t->tmpl);
+}
+
+static int load_parts(struct vl_load *l, const char *text, size_t n)
+{
+    if (vl_json_parse(&l->j, text, n, l->path, l->e))
+        return l->e->code;
+    if (!vl_json_is(&l->j, vl_json_get(&l->j, 0, "model"), VL_JSON_OBJECT))
+        return vl_load_bad(l, "no model: not a tokenizer.json", NULL);
+    (void)!(vl_load_steps(l, 0) || vl_load_model(l, vl_json_get(&l->j, 0, "model")) ||
+            added(l, vl_json_get(&l->j, 0, "added_tokens")));
+    return l->e->code;
+}
+
+/* From the cache: 1, or 0 with t as it was. */
+static int load_cached(struct vl_tok *t, const char *path, const char *cache, size_t source_n)
+{
+    struct vl_err e = { 0 };
+    struct vl_load l = { .t = t, .path = path, .e = &e, .have_tables = 1 };
+    const char *rest;
+    size_t n;
+
+    if (!vl_tok_cache_use(t, cache, source_n, &rest, &n))
+        return 0;
+    (void)!load_parts(&l, rest, n);
+    vl_json_free(&l.j);
+    vl_buf_free(&l.key);
+    if (e.code) {
+        struct vl_tok empty = { .hash_bytes = { t->hash_bytes[0], t->hash_bytes[1] } };
+
+        memcpy(empty.hash, t->hash, sizeof t->hash);
+        clear(t);
+        *t = empty;
+    }
+    return !e.code;
+}
+
 static int load_json(struct vl_tok *t, const char *path, struct vl_err *e)
 {
     struct vl_load l = { .t = t, .path = path, .e = e };
     struct vl_buf text = { 0 };
     XXH128_hash_t h;
+    char *cache;
 
-    if (vl_fs_read(path, MAX_FILE, &text, e) || vl_json_parse(&l.j, text.s, text.n, path, e))
-        goto out;
+    if (vl_fs_read(path, MAX_FILE, &text, e))
+        return e->code;
     h = XXH3_128bits(text.s, text.n);
+    t->hash_bytes[0] = h.high64, t->hash_bytes[1] = h.low64;
     snprintf(t->hash, sizeof t->hash, "%016llx%016llx", (unsigned long long)h.high64,
              (unsigned long long)h.low64);
-    if (!vl_json_is(&l.j, vl_json_get(&l.j, 0, "model"), VL_JSON_OBJECT)) {
-        vl_load_bad(&l, "no model: not a tokenizer.json", NULL);
-        goto out;
-    }
-    (void)!(vl_load_steps(&l, 0) || vl_load_model(&l, vl_json_get(&l.j, 0, "model")) ||
-            added(&l, vl_json_get(&l.j, 0, "added_tokens")));
-out:
+    cache = vl_tok_cache_path(t, text.n);
+    if (!load_cached(t, path, cache, text.n) && load_parts(&l, text.s, text.n) == 0 && cache)
+        vl_tok_cache_make(&l, cache, text.n);
+    free(cache);
     vl_json_free(&l.j);
     vl_buf_free(&text);
     vl_buf_free(&l.key);
@@ -225,54 +312,9 @@ int vl_tok_open(struct vl_tok **out, const char *path, struct vl_err *e)
     return e->code;
 }
 
-static void pattern_free(struct vl_pattern *p)
-{
-    vl_regex_free(p->re);
-    free(p->str);
-}
-
 void vl_tok_free(struct vl_tok *t)
 {
-    if (!t)
-        return;
-    for (size_t i = 0; i < t->nnorm; i++) {
-        pattern_free(&t->norm[i].pat);
-        free(t->norm[i].text);
-        free(t->norm[i].trie);
-    }
-    for (size_t i = 0; i < t->npre; i++) {
-        pattern_free(&t->pre[i].pat);
-        free(t->pre[i].text);
-    }
-    for (size_t i = 0; i < t->ndec; i++) {
-        pattern_free(&t->dec[i].pat);
-        free(t->dec[i].text);
-    }
-    for (size_t i = 0; i < t->nadded; i++) {
-        free(t->added[i].s);
-        free(t->added[i].norm);
-    }
-    vl_vocab_free(&t->vocab);
-    free(t->bpe.merge);
-    free(t->unigram.score);
-    free(t->unigram.node);
-    free(t->words.prefix);
-    free(t->words.unk_text);
-    free(t->bpe.prefix);
-    free(t->bpe.suffix);
-    vl_ids_free(&t->post.before);
-    vl_ids_free(&t->post.after);
-    free(t->norm);
-    free(t->pre);
-    free(t->dec);
-    free(t->added);
-    free(t->added_of);
-    free(t->raw.sorted);
-    free(t->normalized.sorted);
-    free(t->bos_text);
-    free(t->eos_text);
-    free(t->pad_text);
-    free(t->config);
-    free(t->tmpl);
+    if (t)
+        clear(t);
     free(t);
 }

@@ -11,6 +11,7 @@ struct vl_load {
     const char *path;
     struct vl_err *e;
     struct vl_buf key; /* scratch */
+    int have_tables;   /* vocabulary and merges came from a cache */
 };
 
 /* "PATH: what name" as VL_E_DATA. */
@@ -23,6 +24,14 @@ const char *vl_load_type(struct vl_load *l, int64_t obj);
 
 /* tok_steps.c: normalizer, pre-tokenizer, post-processor and decoder, the members of obj. */
 int vl_load_steps(struct vl_load *l, int64_t obj) VL_MUST_CHECK;
+/* tok_cache.c: the tables of a large tokenizer.json (source_n bytes, t->hash) kept in a file.
+ * path: where, NULL when no cache is to be used; caller frees. use: 1 when t has its tables now, from
+ * the file, and rest is the JSON of everything else (borrowed from t). make: writes the file. */
+#define VL_TOK_CACHE_MIN ((size_t)1 << 20) /* smaller ones load at once */
+char *vl_tok_cache_path(const struct vl_tok *t, size_t source_n);
+int vl_tok_cache_use(struct vl_tok *t, const char *path, size_t source_n, const char **rest,
+                     size_t *n);
+void vl_tok_cache_make(struct vl_load *l, const char *path, size_t source_n);
 /* tok_model.c: vocabulary, merges and options of the member "model". */
 int vl_load_model(struct vl_load *l, int64_t obj) VL_MUST_CHECK;
 

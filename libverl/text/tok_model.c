@@ -203,8 +203,8 @@ static int bpe(struct vl_load *l, int64_t obj)
     size_t n;
     double p = 0;
 
-    if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT) ||
-        !vl_json_is(&l->j, merges_at, VL_JSON_ARRAY))
+    if (!l->have_tables && (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT) ||
+                            !vl_json_is(&l->j, merges_at, VL_JSON_ARRAY)))
         return vl_load_bad(l, "the model has no vocab and merges: not a BPE tokenizer", NULL);
     if (vl_json_f64(&l->j, drop, &p) && p != 0)
         return vl_load_bad(l, "a BPE with dropout encodes at random", NULL);
@@ -218,10 +218,12 @@ static int bpe(struct vl_load *l, int64_t obj)
         free(b->prefix), b->prefix = NULL;
     if (b->suffix && !*b->suffix)
         free(b->suffix), b->suffix = NULL;
-    b->by_word = !b->prefix && !b->suffix;
-    if (vocab(l, vocab_at) || merges(l, merges_at))
-        return l->e->code;
-    b->by_word &= vl_vocab_get(b->vocab, VL_LOWER_BLOCK, 3) >= 0;
+    if (!l->have_tables) {
+        b->by_word = !b->prefix && !b->suffix;
+        if (vocab(l, vocab_at) || merges(l, merges_at))
+            return l->e->code;
+        b->by_word &= vl_vocab_get(b->vocab, VL_LOWER_BLOCK, 3) >= 0;
+    }
     unk = vl_load_str(l, obj, "unk_token", &n);
     b->unk = unk ? vl_vocab_get(b->vocab, unk, n) : -1;
     free(unk);
@@ -263,17 +265,18 @@ static int unigram(struct vl_load *l, int64_t obj)
     int64_t arr = vl_json_get(&l->j, obj, "vocab"), unk_at = vl_json_get(&l->j, obj, "unk_id"),
             unk = -1;
 
-    if (!vl_json_is(&l->j, arr, VL_JSON_ARRAY))
+    if (!l->have_tables && !vl_json_is(&l->j, arr, VL_JSON_ARRAY))
         return vl_load_bad(l, "a Unigram model whose vocab is not a list", NULL);
+    if (!l->have_tables && scored_vocab(l, arr))
+        return l->e->code;
     if (!vl_load_null(l, unk_at) &&
-        (!vl_json_i64(&l->j, unk_at, &unk) || unk < 0 || unk >= l->j.node[arr].count))
+        (!vl_json_i64(&l->j, unk_at, &unk) || unk < 0 || unk >= l->t->vocab.size))
         return vl_load_bad(l, "a Unigram model whose unk_id is outside its vocabulary", NULL);
     u->vocab = &l->t->vocab;
     u->unk = (int32_t)unk;
     u->byte_fallback = vl_load_bool(l, obj, "byte_fallback", 0);
-    if (scored_vocab(l, arr))
-        return l->e->code;
-    vl_unigram_build(u);
+    if (!l->have_tables)
+        vl_unigram_build(u);
     return 0;
 }
 
@@ -285,7 +288,7 @@ static int words(struct vl_load *l, int64_t obj, int whole)
     int64_t vocab_at = vl_json_get(&l->j, obj, "vocab"), max = 100;
     size_t n;
 
-    if (!vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT))
+    if (!l->have_tables && !vl_json_is(&l->j, vocab_at, VL_JSON_OBJECT))
         return vl_load_bad(l, "a model without a vocab", NULL);
     w->vocab = &l->t->vocab;
     w->whole = whole;
@@ -299,7 +302,7 @@ static int words(struct vl_load *l, int64_t obj, int whole)
     w->unk_text = vl_load_str(l, obj, "unk_token", &n);
     if (!w->unk_text)
         w->unk_text = vl_strdup(whole ? "<unk>" : "[UNK]");
-    if (vocab(l, vocab_at))
+    if (!l->have_tables && vocab(l, vocab_at))
         return l->e->code;
     w->unk = vl_vocab_get(w->vocab, w->unk_text, strlen(w->unk_text));
     return 0;
@@ -319,9 +322,13 @@ static const char *model_type(struct vl_load *l, int64_t obj)
 
 int vl_load_model(struct vl_load *l, int64_t obj)
 {
+    static const char *const kept[] = { "BPE", "Unigram", "WordPiece" };
     const char *type = model_type(l, obj);
     int rc;
 
+    if (l->have_tables &&
+        vl_json_get(&l->j, obj, "type") < 0) /* told by what is in the tables now */
+        type = kept[l->t->model];
     if (strcmp(type, "BPE") == 0) {
         l->t->model = VL_MODEL_BPE;
         rc = bpe(l, obj);
@@ -335,7 +342,7 @@ int vl_load_model(struct vl_load *l, int64_t obj)
         return vl_load_bad(l, "unsupported model (BPE, Unigram, WordPiece and WordLevel are)",
                            type);
     }
-    if (rc == 0)
+    if (rc == 0 && !l->have_tables)
         vl_vocab_find_bytes(&l->t->vocab);
     return rc;
 }

@@ -13,7 +13,7 @@
 /* ---- the trie ---- */
 
 #define ID_BITS 23 /* id + 1 of a VL_TOK_MAX_ID vocabulary */
-#define ID_MASK (((uint64_t)1 << ID_BITS) - 1)
+#define ID_MASK VL_UNIGRAM_ID_MASK
 
 /* A word: node before << 32 | (byte + 1) << ID_BITS | id + 1. The root is node 0, which is no slot. */
 static uint64_t edge(uint64_t from, unsigned char byte)
