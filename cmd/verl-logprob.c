@@ -13,15 +13,17 @@ int main(int argc, char **argv)
                                  .agg = "token-mean",
                                  .temperature = 1.0,
                                  .micro_batch = 0,
+                                 .topk = 32,
+                                 .distill_mode = "k3",
                                  .old_cut = { VL_NULL_I64, 0, 16384 },
                                  .ref_cut = { VL_NULL_I64, 0, 16384 } };
     const struct vl_opt opts[] = {
         { .type = VL_T_STR,
           .name = "as",
           .dst = &o.as,
-          .arg = "old|ref",
-          .choices = "old|ref",
-          .help = "write old_log_probs and entropys (old) or ref_log_prob (ref)",
+          .arg = "old|ref|teacher",
+          .choices = "old|ref|teacher",
+          .help = "write old_log_probs and entropys (old), ref_log_prob, or teacher_log_probs",
           .flags = VL_F_PROV },
         { .type = VL_T_STR,
           .key = "actor_rollout_ref.model.path",
@@ -35,6 +37,27 @@ int main(int argc, char **argv)
           .arg = "DIR",
           .help = "the reference, where -m is not given; else the policy's path",
           .flags = VL_F_NULLABLE },
+        { .type = VL_T_STR,
+          .key = "distillation.teacher_model.model_path",
+          .dst = &o.teacher_path,
+          .arg = "DIR",
+          .help = "the teacher, where -m is not given",
+          .flags = VL_F_NULLABLE },
+        { .type = VL_T_I64,
+          .name = "topk",
+          .key = "distillation.distillation_loss.topk",
+          .dst = &o.topk,
+          .arg = "K",
+          .lo = 1,
+          .hi = 1 << 20,
+          .flags = VL_F_PROV,
+          .help = "teacher: also its K likeliest ids and their log-probs" },
+        { .type = VL_T_STR,
+          .key = "distillation.distillation_loss.loss_mode",
+          .dst = &o.distill_mode,
+          .arg = "MODE",
+          .flags = VL_F_PROV,
+          .help = "teacher: a mode that ends in _topk asks for them too" },
         { .type = VL_T_F64,
           .name = "temperature",
           .key = ROLLOUT "temperature",
@@ -118,14 +141,16 @@ int main(int argc, char **argv)
     };
     const struct vl_program program = {
         .name = "verl-logprob",
-        .summary = "log-probabilities of responses under the policy or the reference",
+        .summary = "log-probabilities of responses under policy, reference or teacher",
         .usage = "[OPTION...] [key=value...]",
         .subtree = "actor_rollout_ref.rollout",
         .details =
             "Reads prompts, responses, attention_mask (or input_ids); adds old_log_probs and\n"
-            "entropys, or ref_log_prob. With rollout_log_probs there, prints the gap to them.\n"
+            "entropys, ref_log_prob, or teacher_log_probs. With rollout_log_probs there, prints "
+            "the gap to them.\n"
             "  verl-logprob -m MODEL -i gen.dp -o old.dp\n"
-            "  verl-logprob --as ref -m MODEL -i gen.dp --delta -o ref.dp\n",
+            "  verl-logprob --as ref -m MODEL -i gen.dp --delta -o ref.dp\n"
+            "  verl-logprob --as teacher --topk 32 -m TEACHER -i gen.dp -o teacher.dp\n",
         .opts = opts,
         .omit = VL_NO_STATE | VL_NO_SEED,
     };

@@ -8,11 +8,13 @@
 
 static struct vl_update_opts o;
 
-#define ACTOR   "actor_rollout_ref.actor."
-#define ROLLOUT "actor_rollout_ref.rollout."
-#define CORR    "algorithm.rollout_correction."
-#define AGG     "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
-#define LOSSES  "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce|sppo"
+#define ACTOR          "actor_rollout_ref.actor."
+#define ROLLOUT        "actor_rollout_ref.rollout."
+#define CORR           "algorithm.rollout_correction."
+#define DISTILL        "distillation.distillation_loss."
+#define DISTILL_LOSSES "vanilla|gspo|sapo|gpg|geo_mean|cispo|reinforce"
+#define AGG            "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
+#define LOSSES         "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce|sppo"
 
 #define ROW(T, NAME, KEY, FALL, DST, ARG, LO, HI, FLAGS, HELP)                                     \
     {                                                                                              \
@@ -135,6 +137,23 @@ static const struct vl_opt actor_rows[] = {
     OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
     PPO_ROWS(ACTOR, NO_FALLBACK),
     REAL(ROLLOUT "temperature", temperature, 0, 1e6, "taken from the batch unless given"),
+    FLAG(NULL, "distillation.enabled", NULL, distill, VL_F_PROV,
+         "pull to a teacher (columns teacher_*)"),
+    WORD(
+        NULL, DISTILL "loss_mode", NULL, distill_mode, NULL,
+        "k1, abs, k2, k3, with + for straight-through; forward_kl_topk, reverse_kl_topk, jsd_topk"),
+    FLAG(NULL, DISTILL "use_task_rewards", DISTILL "use_policy_loss", distillation.with_policy,
+         VL_F_PROV, "beside the policy loss (entropy, KL); false: alone, advantages are not read"),
+    REAL(DISTILL "distillation_loss_coef", distillation.coef, 0, 1e9, "its weight beside that"),
+    REAL(DISTILL "jsd_beta", distillation.beta, 0, 1, "jsd_topk: share of the teacher"),
+    REAL_OR_NULL(DISTILL "loss_max_clamp", distillation.loss_max,
+                 "bound of a token's loss, both ways"),
+    ROW(VL_T_F64, NULL, DISTILL "log_prob_min_clamp", NULL, distillation.logp_min, "X", -1e9, 0,
+        VL_F_PROV | VL_F_NULLABLE, "log-probs below count as this"),
+    FLAG(NULL, DISTILL "use_policy_gradient", NULL, distillation.as_reward, VL_F_PROV,
+         "minus the loss is a token's advantage, in the policy loss below"),
+    WORD(NULL, DISTILL "policy_loss_mode", NULL, distill_pg, DISTILL_LOSSES,
+         "that policy loss; its clip ratios are the actor's"),
     WORD("statistics", NULL, NULL, statistics, "micro-batch|mini-batch",
          "rows over which clip_cov, kl_cov and bypass mode take statistics: each pass, as verl, or "
          "the step (one more forward pass; no cut shows)"),
@@ -263,6 +282,7 @@ int main(int argc, char **argv)
             "Reads prompts, responses, attention_mask, response_mask and\n"
             "  actor   old_log_probs (or rollout_log_probs), advantages, ref_log_prob\n"
             "  critic  values, returns\n"
+            "          distillation: teacher_log_probs, or teacher_topk_ids and _log_probs\n"
             "  dpo     preference, ref_log_prob\n"
             "Writes STATE/vNNNNNN and moves STATE/current; -o gets a batch without rows that\n"
             "carries the metrics. The same line again finds its work done.\n",

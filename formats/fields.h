@@ -17,7 +17,7 @@ struct vl_field {
     int json; /* a JSON column; dtype and shape are unused */
     enum vl_dtype dtype;
     const char *shape; /* inner dimensions by letter: "" scalar, "P" prompt width (padded on the
-                            left), "R" response width (on the right), "S" = P + R */
+                            left), "R" response width (on the right), "S" = P + R, "K" ids of a list */
     enum vl_pad pad;
     const char *writer;  /* program */
     const char *from[8]; /* columns it is computed from, NULL-terminated */

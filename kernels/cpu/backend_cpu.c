@@ -136,6 +136,7 @@ static const struct vl_backend table = {
     .attention_bwd = vl_cpu_attention_bwd,
     .head_logp = vl_cpu_head_logp,
     .head_bwd = vl_cpu_head_bwd,
+    .head_topk = vl_cpu_head_topk,
     .head_logits = vl_cpu_head_logits,
     .head_sample = vl_cpu_head_sample,
     .sumsq = vl_cpu_sumsq,

@@ -58,6 +58,7 @@ struct logp {
     float inv_temp;
     int64_t M, nc;
     struct vl_part *part;
+    const struct vl_more *more;
     float *zy, *buf; /* (M) logits of the targets; tiles of z */
     size_t stride;
     float *logp, *entropy, *lse, *sum_pi2;
@@ -78,6 +79,11 @@ static void part_task(void *arg, int64_t t, int thread)
         j->c->k.part(j->part + (m0 + m) * j->nc + ch, z + m * VL_CHUNK, width);
         if (y >= 0 && y < width)
             j->zy[m0 + m] = z[m * VL_CHUNK + y];
+        for (int64_t k = 0; j->more && k < j->more->K; k++) {
+            y = j->more->id[(m0 + m) * j->more->K + k] - ch * VL_CHUNK;
+            if (y >= 0 && y < width)
+                j->more->logp[(m0 + m) * j->more->K + k] = z[m * VL_CHUNK + y];
+        }
     }
 }
 
@@ -90,6 +96,11 @@ static void combine_task(void *arg, int64_t t, int thread)
         struct vl_sums s = vl_head_combine(j->part + m * j->nc, j->nc);
 
         j->logp[m] = vl_head_logp_of(j->zy[m], &s);
+        for (int64_t k = 0; j->more && k < j->more->K; k++) {
+            float *lp = &j->more->logp[m * j->more->K + k];
+
+            *lp = vl_head_logp_of(*lp, &s);
+        }
         if (j->entropy)
             j->entropy[m] = (float)s.entropy;
         if (j->lse)
@@ -101,7 +112,7 @@ static void combine_task(void *arg, int64_t t, int thread)
 
 void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
-                      float inv_temp, int64_t M)
+                      const struct vl_more *more, float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
     int64_t blocks = (M + VL_RB - 1) / VL_RB;
@@ -109,6 +120,7 @@ void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float 
                       .w = w,
                       .x = vl_cpu_rows(c, x, M, w->I, w->ct),
                       .target = target,
+                      .more = more,
                       .inv_temp = inv_temp,
                       .M = M,
                       .nc = vl_chunks(w->O),
@@ -131,6 +143,8 @@ struct bwd {
     struct vl_rows x;
     const int32_t *target;
     const float *lse, *entropy, *dlogp, *dent;
+    const struct vl_more *more;
+    const float *mass; /* (M) dlogp and those of more: what is taken off all ids by their share */
     float inv_temp;
     float *dx, *dw, *dz, *buf;
     const float *xf;
@@ -139,7 +153,7 @@ struct bwd {
 };
 
 /* dz (n, VL_CHUNK) = gradient of the logits of rows m0.. in one chunk:
- * inv_temp (dlogp (1[j = y] - p) - dent p (log p + H)) */
+ * inv_temp (dlogp (1[j = y] - p) - dent p (log p + H)), and as dlogp for more */
 static void bwd_tile(const struct bwd *b, float *dz, int64_t m0, int64_t n, int64_t ch)
 {
     int64_t width = vl_chunk_width(b->w->O, ch);
@@ -150,9 +164,14 @@ static void bwd_tile(const struct bwd *b, float *dz, int64_t m0, int64_t n, int6
         float *row = dz + m * VL_CHUNK;
 
         b->c->k.head_dz(row, width, b->lse[m0 + m], b->entropy ? b->entropy[m0 + m] : 0,
-                        b->dlogp[m0 + m], b->dent ? b->dent[m0 + m] : 0, b->inv_temp);
+                        b->mass[m0 + m], b->dent ? b->dent[m0 + m] : 0, b->inv_temp);
         if (y >= 0 && y < width)
             row[y] += b->inv_temp * b->dlogp[m0 + m];
+        for (int64_t k = 0; b->more && k < b->more->K; k++) {
+            y = b->more->id[(m0 + m) * b->more->K + k] - ch * VL_CHUNK;
+            if (y >= 0 && y < width)
+                row[y] += b->inv_temp * b->more->dlogp[(m0 + m) * b->more->K + k];
+        }
     }
 }
 
@@ -200,9 +219,24 @@ static void dw_task(void *arg, int64_t t, int thread)
                 I - i < DW_COLS ? I - i : DW_COLS, b->rn, 1);
 }
 
+static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *dlogp, int64_t M)
+{
+    float *mass = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)M * sizeof *mass);
+
+    for (int64_t m = 0; m < M; m++) {
+        double sum = dlogp[m];
+
+        for (int64_t k = 0; k < more->K; k++)
+            sum += more->dlogp[m * more->K + k];
+        mass[m] = (float)sum;
+    }
+    return mass;
+}
+
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
-                     const float *dlogp, const float *dent, float inv_temp, int64_t M)
+                     const float *dlogp, const float *dent, const struct vl_more *more,
+                     float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
     struct bwd b = { .c = c,
@@ -213,6 +247,8 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
                      .entropy = entropy,
                      .dlogp = dlogp,
                      .dent = dent,
+                     .more = more,
+                     .mass = dlogp,
                      .inv_temp = inv_temp,
                      .dx = dx,
                      .dw = dw,
@@ -221,6 +257,8 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
 
     b.dz = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(rows * VL_CHUNK) * sizeof *b.dz);
     b.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK / 2, &b.stride);
+    if (more)
+        b.mass = masses(c, more, dlogp, M);
     for (b.r0 = 0; b.r0 < M; b.r0 += BWD_ROWS) {
         b.rn = M - b.r0 < BWD_ROWS ? M - b.r0 : BWD_ROWS;
         for (b.ch = 0; b.ch < nc; b.ch++) {

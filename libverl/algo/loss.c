@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "libverl/algo/distill.h"
 #include "libverl/algo/masked.h"
 #include "libverl/algo/rollout_corr.h"
 #include "libverl/base/mem.h"
@@ -125,6 +126,10 @@ static const struct {
     [VL_M_VF_CLIPFRAC] = { "critic/vf_clipfrac", 1 },
     [VL_M_VPRED_MEAN] = { "critic/vpred_mean", 1 },
     [VL_M_SFT_LOSS] = { "train/loss", 0 },
+    [VL_M_DISTILL_LOSS] = { "distillation/loss", 0 },
+    [VL_M_DISTILL_CLAMPED] = { "distillation/clamped_tokens", 0 },
+    [VL_M_TEACHER_MASS] = { "distillation/teacher_mass", 1 },
+    [VL_M_STUDENT_MASS] = { "distillation/student_mass", 1 },
     [VL_M_DPO_LOSS] = { "actor/dpo_loss", 0 },
     [VL_M_DPO_SFT_LOSS] = { "actor/dpo_sft_loss", 0 },
     [VL_M_DPO_LOGITS] = { "actor/dpo_logits", 1 },
@@ -225,27 +230,34 @@ int vl_actor_loss(const struct vl_actor_opts *o, const struct vl_pg_in *in, cons
                   struct vl_loss_sums *s, struct vl_err *e)
 {
     const struct vl_loss_rows *rows = &in->rows;
+    const struct vl_distill_opts *distill = o->distill;
     struct vl_loss_norm full = vl_loss_norm_local(norm, rows);
     size_t n = (size_t)rows->first[rows->B];
+    int policy = !distill || distill->with_policy;
+    double weight = distill && policy ? distill->coef : 1;
 
-    if (o->use_kl_loss && !ref_logp)
+    if (policy && o->use_kl_loss && !ref_logp)
         return vl_fail(e, VL_E_DATA,
                        "the KL loss needs the column ref_log_prob (verl-logprob --as "
                        "ref), or use_kl_loss=false");
-    if (o->entropy_coeff != 0 && !entropy)
+    if (policy && o->entropy_coeff != 0 && !entropy)
         return vl_fail(e, VL_E_BUG, "an entropy bonus without entropies");
     memset(dlogp, 0, n * sizeof(*dlogp));
     if (dent)
         memset(dent, 0, n * sizeof(*dent));
-    if (policy_term(o, in, &full, dlogp, s, e))
+    if (policy && policy_term(o, in, &full, dlogp, s, e))
         return e->code;
     if (entropy)
-        entropy_term(o, rows, entropy, &full, dent, s);
-    if (o->use_kl_loss)
+        entropy_term(o, rows, entropy, &full, policy ? dent : NULL, s);
+    if (policy && o->use_kl_loss)
         kl_term(o, rows, in->logp, ref_logp, &full, dlogp, s);
-    set_loss(s, s->num[VL_M_PG_LOSS] -
-                    (o->entropy_coeff != 0 ? o->entropy_coeff * s->num[VL_M_ENTROPY] : 0) +
-                    (o->use_kl_loss ? o->kl_loss_coef * s->num[VL_M_KL_LOSS] : 0));
+    if (distill && vl_distill_loss(distill, &o->pg, in, in->distill, &full, weight, dlogp, s, e))
+        return e->code;
+    set_loss(s,
+             (policy ? s->num[VL_M_PG_LOSS] : 0) -
+                 (policy && o->entropy_coeff != 0 ? o->entropy_coeff * s->num[VL_M_ENTROPY] : 0) +
+                 (policy && o->use_kl_loss ? o->kl_loss_coef * s->num[VL_M_KL_LOSS] : 0) +
+                 (distill ? weight * s->num[VL_M_DISTILL_LOSS] : 0));
     return 0;
 }
 

@@ -95,11 +95,15 @@ enum vl_metric {
     VL_M_VF_LOSS,           /* sum */
     VL_M_VF_CLIPFRAC,
     VL_M_VPRED_MEAN,
-    VL_M_SFT_LOSS,       /* sum */
-    VL_M_DPO_LOSS,       /* sum, as the next */
-    VL_M_DPO_SFT_LOSS,   /* before rpo_alpha */
-    VL_M_DPO_LOGITS,     /* mean over pairs, as the ones below */
-    VL_M_REWARDS_CHOSEN, /* beta (log pi - log ref) */
+    VL_M_SFT_LOSS,        /* sum */
+    VL_M_DISTILL_LOSS,    /* sum, before its coefficient */
+    VL_M_DISTILL_CLAMPED, /* count of tokens where loss_max_clamp acts */
+    VL_M_TEACHER_MASS,    /* mean over valid tokens: probability of the teacher's top-k ... */
+    VL_M_STUDENT_MASS,    /* ... and the policy's, of the same ids */
+    VL_M_DPO_LOSS,        /* sum, as the next */
+    VL_M_DPO_SFT_LOSS,    /* before rpo_alpha */
+    VL_M_DPO_LOGITS,      /* mean over pairs, as the ones below */
+    VL_M_REWARDS_CHOSEN,  /* beta (log pi - log ref) */
     VL_M_REWARDS_REJECTED,
     VL_M_REWARDS_ACCURACIES, /* chosen above rejected */
     VL_M_REWARDS_MARGINS,
@@ -134,7 +138,8 @@ struct vl_pg_in {
     /* Decided beforehand over more rows than these, so that the cut into calls does not show: */
     const uint8_t *pick; /* clip_cov, kl_cov: vl_pg_pick's choice; NULL: made over these rows */
     const int64_t *keep; /* the policy loss's own mask, for tokens that rejection took out; NULL */
-    const struct vl_loss_norm *norm; /* with keep: its denominators */
+    const struct vl_loss_norm *norm;     /* with keep: its denominators */
+    const struct vl_distill_in *distill; /* the teacher's answers, or NULL */
 };
 
 /* verl's keys under actor_rollout_ref.actor, with verl's defaults in VL_PG_DEFAULTS. */
@@ -185,13 +190,18 @@ int64_t vl_clip_cov_candidates(const struct vl_pg_in *in, const struct vl_pg_opt
 
 /* ---- The whole actor loss ----
  * loss = policy loss - entropy_coeff * reduce(entropy) + kl_loss_coef * reduce(KL(logp, ref)) */
-struct vl_corr; /* rollout_corr.h */
+struct vl_corr;         /* rollout_corr.h */
+struct vl_distill_opts; /* distill.h */
+struct vl_distill_in;
 
 struct vl_actor_opts {
     const struct vl_pg_loss *loss;
     const struct vl_corr
         *bypass;             /* not NULL: vl_bypass_loss in its place, unless in->keep is given */
     const char *bypass_loss; /* its loss_type */
+    const struct vl_distill_opts *distill; /* or NULL. Not NULL: in->distill is there, and
+                                              loss += weight * distillation loss, where without its
+                                              with_policy the terms above are left out */
     struct vl_pg_opts pg;
     double entropy_coeff;
     int use_kl_loss;

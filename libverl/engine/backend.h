@@ -57,6 +57,14 @@ struct vl_edit {
     float add, rep, sub; /* rep > 0 */
 };
 
+/* Ids of a head row beside its target, such as a teacher's likeliest. */
+struct vl_more {
+    int64_t K;
+    const int32_t *id;  /* host (M,K), distinct in a row */
+    float *logp;        /* host (M,K): head_logp writes it */
+    const float *dlogp; /* host (M,K): head_bwd reads it */
+};
+
 struct vl_backend {
     uint32_t version; /* VL_BACKEND_VERSION */
     char name[48];    /* "cpu avx512" */
@@ -135,7 +143,9 @@ struct vl_backend {
     /* Final projection with log-softmax, in vocabulary chunks; z = x W^T * inv_temp (fp32).
      * head_logp: logp, entropy, lse, sum_pi2 (M; host; NULL allowed but for logp) of target (host).
      * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
-     * (dlogp, dent: host; dent may be NULL). head_logits: z (M,V) to host memory.
+     * (dlogp, dent: host; dent may be NULL). more (NULL: none): log-probs, and the terms dlogp*logp,
+     * of further ids. head_logits: z (M,V) to host memory. head_topk: the K (<= V) likeliest ids and
+     * their log-probs (M,K; host), in that order, ties to the lower id, with head_logp's bits.
      * head_sample: for each row draws id by inverse CDF in id order at uniform u[i] (temperature 0:
      * argmax, lowest id on ties) from the logits with the row's edits made, edit[edits[i] ..
      * edits[i+1]) (host, ids ascending and distinct; both may be NULL). logp[i] is of the logits
@@ -145,10 +155,13 @@ struct vl_backend {
      * non-finite logit, or with all ids banned, sets id -1 and NaN. u may be NULL when greedy. */
     void (*head_logp)(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
-                      float inv_temp, int64_t M);
+                      const struct vl_more *more, float inv_temp, int64_t M);
     void (*head_bwd)(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
-                     const float *dlogp, const float *dent, float inv_temp, int64_t M);
+                     const float *dlogp, const float *dent, const struct vl_more *more,
+                     float inv_temp, int64_t M);
+    void (*head_topk)(void *ctx, int32_t *id, float *logp, const float *x,
+                      const struct vl_weight *w, float inv_temp, int64_t K, int64_t M);
     void (*head_logits)(void *ctx, float *z, const float *x, const struct vl_weight *w,
                         float inv_temp, int64_t M);
     void (*head_sample)(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,

@@ -22,7 +22,8 @@ static void head_backward(struct vl_engine *g, const float *dlogp, const float *
         be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M, 0);
     } else {
         be->head_bwd(be->ctx, w->dxn, vl_grad(g, g->head >= 0 ? g->head : g->embed), w->xn,
-                     g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->inv_temp, g->M);
+                     g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->more, g->inv_temp,
+                     g->M);
     }
     be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), w->dxn, w->xo, vl_par(g, g->norm),
                     w->rstd_f, g->M, c->C, 0);

@@ -25,6 +25,9 @@ struct vl_packed {
     const struct vl_seq *seq;
     const int64_t *out;    /* (M) token rows, ascending */
     const int32_t *target; /* (M) NULL for a value head */
+    const struct vl_more
+        *more; /* further ids of each output, whose log-probs the forward pass writes
+                                   and whose gradients the backward pass of a kept one adds; or NULL */
 };
 
 /* Bytes of weights, gradients and moments, and of activations for N tokens, M outputs. */
@@ -42,7 +45,12 @@ void vl_engine_free(struct vl_engine *g);
 int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int keep,
                       float *logp, float *entropy, float *sum_pi2, float *value,
                       struct vl_err *e) VL_MUST_CHECK;
-/* Adds the gradient of sum dlogp*logp + dent*entropy (or dvalue*value) to the gradient slab. */
+/* The K likeliest ids of each output and their log-probs (M,K; host), ties to the lower id; logp (M)
+ * or NULL: of the targets. */
+int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int64_t K,
+                   int32_t *id, float *top, float *logp, struct vl_err *e) VL_MUST_CHECK;
+/* Adds the gradient of sum dlogp*logp + dent*entropy (or dvalue*value) to the gradient slab, with the
+ * terms of p->more, whose arrays must still be there. */
 int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,
                        const float *dvalue, struct vl_err *e) VL_MUST_CHECK;
 int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /* (M, V) */,

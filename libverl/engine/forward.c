@@ -169,6 +169,7 @@ static void keep_packing(struct vl_engine *g, const struct vl_packed *p, float i
     g->lse = vl_alloc(M * sizeof(float));
     g->entropy = vl_alloc(M * sizeof(float));
     g->N = p->N, g->nseq = p->nseq, g->M = p->M;
+    g->more = p->more;
     g->inv_temp = inv_temp;
     g->kept = 1;
 }
@@ -206,9 +207,29 @@ int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_
         return 0;
     }
     g->be->head_logp(g->be->ctx, logp, keep ? g->entropy : entropy, keep ? g->lse : NULL, sum_pi2,
-                     g->work.xn, g->w_head, p->target, inv_temp, p->M);
+                     g->work.xn, g->w_head, p->target, p->more, inv_temp, p->M);
     if (keep && entropy)
         memcpy(entropy, g->entropy, (size_t)p->M * sizeof(float));
+    return 0;
+}
+
+int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int64_t K,
+                   int32_t *id, float *top, float *logp, struct vl_err *e)
+{
+    struct vl_backend *be = g->be;
+
+    if (g->cfg.head != VL_HEAD_LM || K < 1 || K > g->cfg.V)
+        return vl_fail(e, VL_E_BUG, "engine: top %lld of a vocabulary of %lld", (long long)K,
+                       (long long)g->cfg.V);
+    if (!p->M)
+        return 0;
+    if (prepare(g, p, VL_KEEP_NONE, e))
+        return e->code;
+    vl_body_forward(g, p, NULL);
+    be->head_topk(be->ctx, id, top, g->work.xn, g->w_head, inv_temp, K, p->M);
+    if (logp)
+        be->head_logp(be->ctx, logp, NULL, NULL, NULL, g->work.xn, g->w_head, p->target, NULL,
+                      inv_temp, p->M);
     return 0;
 }
 

@@ -71,7 +71,8 @@ struct vl_engine {
     int32_t *ids, *pos, *target; /* host copies */
     struct vl_seq *seq;
     int64_t *out;
-    float *lse, *entropy; /* host (M) */
+    float *lse, *entropy;       /* host (M) */
+    const struct vl_more *more; /* the caller's */
     float inv_temp;
 };
 

@@ -107,6 +107,10 @@ void vl_infer_out_free(struct vl_infer_out *out)
         free(out->column[k]);
         out->column[k] = NULL;
     }
+    free(out->topk_id);
+    free(out->topk_logp);
+    out->topk_id = NULL;
+    out->topk_logp = NULL;
 }
 
 /* A rank's share: its rows as a batch of their own, their micro-batches, and local columns. */
@@ -115,6 +119,9 @@ struct share {
     int64_t *first, micros, N, M;
     float *column[VL_INFER_COLUMNS]; /* (rows.B, R) */
     float *out[VL_INFER_COLUMNS];    /* (M) of one micro-batch */
+    int64_t K;                       /* top-k, or 0 */
+    int32_t *topk_id, *out_id;       /* (rows.B, R, K), (M, K) */
+    float *topk_logp, *out_logp;
 };
 
 /* A CPU gains nothing from longer passes, and touching fresh pages costs: 6144 tokens of a 22 M
@@ -170,16 +177,44 @@ static int alloc_share(struct share *s, const struct vl_infer_out *out, struct v
                                           sizeof(float), "result columns", e) ||
                              vl_try_alloc(&s->out[k], (size_t)s->M, sizeof(float), "results", e)))
             return e->code;
+    s->K = out->topk;
+    if (s->K && (vl_try_alloc(&s->topk_id, (size_t)(s->rows.B * s->rows.R), (size_t)s->K * 4,
+                              "top-k columns", e) ||
+                 vl_try_alloc(&s->topk_logp, (size_t)(s->rows.B * s->rows.R), (size_t)s->K * 4,
+                              "top-k columns", e) ||
+                 vl_try_alloc(&s->out_id, (size_t)s->M, (size_t)s->K * 4, "top-k", e) ||
+                 vl_try_alloc(&s->out_logp, (size_t)s->M, (size_t)s->K * 4, "top-k", e)))
+        return e->code;
     return 0;
 }
 
 static void free_share(struct share *s)
 {
     free(s->first);
+    free(s->topk_id);
+    free(s->topk_logp);
+    free(s->out_id);
+    free(s->out_logp);
     for (int k = 0; k < VL_INFER_COLUMNS; k++) {
         free(s->column[k]);
         free(s->out[k]);
     }
+}
+
+/* The pass of a top-k: its cells are K wide. */
+static int run_topk(struct vl_infer *f, struct share *s, const struct vl_pack *pack, float inv_temp,
+                    struct vl_err *e)
+{
+    size_t width = (size_t)s->K * 4;
+
+    if (vl_engine_topk(f->eng, &pack->p, inv_temp, s->K, s->out_id, s->out_logp,
+                       s->out[VL_INFER_LOGP], e))
+        return e->code;
+    for (int64_t j = 0; j < pack->p.M; j++) {
+        memcpy(s->topk_id + pack->cell[j] * s->K, s->out_id + j * s->K, width);
+        memcpy(s->topk_logp + pack->cell[j] * s->K, s->out_logp + j * s->K, width);
+    }
+    return 0;
 }
 
 static int run_share(struct vl_ctx *x, struct vl_infer *f, struct share *s, float inv_temp,
@@ -189,9 +224,10 @@ static int run_share(struct vl_ctx *x, struct vl_infer *f, struct share *s, floa
         struct vl_pack pack;
 
         vl_pack_rows(&pack, &s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k]);
-        if (!vl_engine_forward(f->eng, &pack.p, inv_temp, 0, s->out[VL_INFER_LOGP],
-                               s->out[VL_INFER_ENTROPY], s->out[VL_INFER_SUM_PI2],
-                               s->out[VL_INFER_VALUE], e))
+        if (s->K ? !run_topk(f, s, &pack, inv_temp, e)
+                 : !vl_engine_forward(f->eng, &pack.p, inv_temp, 0, s->out[VL_INFER_LOGP],
+                                      s->out[VL_INFER_ENTROPY], s->out[VL_INFER_SUM_PI2],
+                                      s->out[VL_INFER_VALUE], e))
             for (int c = 0; c < VL_INFER_COLUMNS; c++)
                 if (s->column[c])
                     vl_pack_scatter(s->column[c], &pack, s->out[c]);
@@ -213,6 +249,14 @@ static int gather_share(struct vl_ctx *x, struct share *s, struct vl_infer_out *
             (void)!vl_comm_gather(&x->comm, s->column[k], bytes,
                                   x->comm.rank == 0 ? (void **)&out->column[k] : NULL,
                                   x->comm.rank == 0 ? sizes : NULL, e);
+    bytes *= (size_t)s->K;
+    if (s->K && !e->code)
+        (void)!(vl_comm_gather(&x->comm, s->topk_id, bytes,
+                               x->comm.rank == 0 ? (void **)&out->topk_id : NULL,
+                               x->comm.rank == 0 ? sizes : NULL, e) ||
+                vl_comm_gather(&x->comm, s->topk_logp, bytes,
+                               x->comm.rank == 0 ? (void **)&out->topk_logp : NULL,
+                               x->comm.rank == 0 ? sizes : NULL, e));
     free(sizes);
     return e->code;
 }

@@ -83,13 +83,47 @@ static int entropy_metric(struct vl_batch *b, const struct vl_logprob_opts *o, i
     return e->code;
 }
 
+static const char *column_of(const struct vl_logprob_opts *o)
+{
+    return !strcmp(o->as, "old")   ? "old_log_probs"
+           : !strcmp(o->as, "ref") ? "ref_log_prob"
+                                   : "teacher_log_probs";
+}
+
+/* How many ids of the teacher: those asked for, or what the distillation's loss needs. */
+static int64_t topk_of(struct vl_ctx *x, const struct vl_logprob_opts *o)
+{
+    size_t n = strlen(o->distill_mode);
+    int wanted = n > 5 && !strcmp(o->distill_mode + n - 5, "_topk");
+
+    if (strcmp(o->as, "teacher"))
+        return 0;
+    return wanted || vl_parsed_given(x->parsed, &o->topk) ? o->topk : 0;
+}
+
+/* (B, R, K) columns; ids as I64, verl's type for ids. */
+static int store_topk(struct vl_batch *b, int64_t R, const struct vl_infer_out *out,
+                      struct vl_err *e)
+{
+    int64_t inner[2] = { R, out->topk };
+    struct vl_col *id, *logp;
+
+    if (vl_batch_add_tensor(b, "teacher_topk_ids", VL_I64, 2, inner, &id, e) ||
+        vl_batch_add_tensor(b, "teacher_topk_log_probs", VL_F32, 2, inner, &logp, e))
+        return e->code;
+    for (int64_t k = 0; k < b->rows * R * out->topk; k++)
+        ((int64_t *)id->data)[k] = out->topk_id[k];
+    memcpy(logp->data, out->topk_logp, logp->bytes);
+    return 0;
+}
+
 /* Rank 0: columns, meta and messages from the result. */
 static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opts *o,
                  const struct vl_infer *f, const struct vl_rows *r, struct vl_infer_out *out,
                  struct vl_err *e)
 {
     int old = strcmp(o->as, "old") == 0;
-    const char *name = old ? "old_log_probs" : "ref_log_prob";
+    const char *name = column_of(o);
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
@@ -101,6 +135,8 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
         goto done;
     if (o->sum_pi_squared &&
         vl_infer_add(b, "sum_pi_squared", r->R, out->column[VL_INFER_SUM_PI2], e))
+        goto done;
+    if (out->topk && store_topk(b, r->R, out, e))
         goto done;
     vl_weights_set(b, name, f->model);
     if (!vl_meta_get(b, "compute"))
@@ -114,13 +150,16 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
                const char *const *adds, struct vl_err *e)
 {
     int old = strcmp(o->as, "old") == 0;
-    const char *path = x->common->model      ? x->common->model
-                       : !old && o->ref_path ? o->ref_path
-                                             : o->policy_path;
+    int ref = strcmp(o->as, "ref") == 0, teacher = !old && !ref;
+    const char *path = x->common->model     ? x->common->model
+                       : teacher            ? o->teacher_path
+                       : ref && o->ref_path ? o->ref_path
+                                            : o->policy_path;
     double temperature;
     struct vl_infer_out out = { .want = { [VL_INFER_LOGP] = 1,
                                           [VL_INFER_ENTROPY] = old,
-                                          [VL_INFER_SUM_PI2] = o->sum_pi_squared } };
+                                          [VL_INFER_SUM_PI2] = o->sum_pi_squared },
+                                .topk = topk_of(x, o) };
     struct vl_cut cut = old ? o->old_cut : o->ref_cut;
     struct vl_infer f = { 0 };
     struct vl_rows r = { 0 };
@@ -128,8 +167,13 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
     if (o->micro_batch > 0)
         cut.rows = o->micro_batch, cut.dynamic = 0;
     if (!vl_infer_temperature(x, b, &o->temperature, &temperature, e))
-        (void)!vl_infer_open(x, &f, b, path, "actor_rollout_ref.model.path", VL_HEAD_LM, o->compute,
-                             e);
+        (void)!vl_infer_open(x, &f, b, path,
+                             teacher ? "distillation.teacher_model.model_path"
+                                     : "actor_rollout_ref.model.path",
+                             VL_HEAD_LM, o->compute, e);
+    if (!e->code && out.topk > f.model->cfg.V)
+        vl_fail(e, VL_E_USAGE, "--topk %" PRId64 ": the teacher has %" PRId64 " ids", out.topk,
+                f.model->cfg.V);
     if (!e->code && !vl_rows_read(&r, b, f.model->cfg.V, e) &&
         !vl_infer_rows(x, &f, &r, &cut, vl_inv_temperature(temperature), &out, e)) {
         if (x->comm.rank == 0)
@@ -147,13 +191,18 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
 int vl_stage_logprob(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
     const struct vl_logprob_opts *o = opts;
-    const char *adds[] = { "old_log_probs", "entropys", NULL, NULL };
+    const char *adds[6] = { column_of(o) };
     struct vl_batch b = { 0 };
+    size_t n = 1;
 
-    if (strcmp(o->as, "ref") == 0)
-        adds[0] = "ref_log_prob", adds[1] = NULL;
+    if (!strcmp(o->as, "old"))
+        adds[n++] = "entropys";
+    if (o->sum_pi_squared && topk_of(x, o))
+        return vl_fail(e, VL_E_USAGE, "sum-pi-squared is not computed beside a top-k");
     if (o->sum_pi_squared)
-        adds[adds[1] ? 2 : 1] = "sum_pi_squared";
+        adds[n++] = "sum_pi_squared";
+    if (topk_of(x, o))
+        adds[n++] = "teacher_topk_ids", adds[n++] = "teacher_topk_log_probs";
     if (!vl_stage_read(x, &b, e)) {
         vl_stage_replaces(x, &b, adds);
         (void)!run(x, &b, o, adds, e);

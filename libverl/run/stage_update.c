@@ -92,6 +92,13 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .loss_scale_factor = NAN,
                                   .kl_loss_coef = 0.001,
                                   .cliprange_value = 0.5,
+                                  .distillation = { .coef = 1,
+                                                    .beta = 0.5,
+                                                    .loss_max = NAN,
+                                                    .logp_min = NAN,
+                                                    .with_policy = 1 },
+                                  .distill_mode = "k3",
+                                  .distill_pg = "vanilla",
                                   .statistics = "micro-batch",
                                   .bypass_loss = "ppo_clip",
                                   .is_threshold = 2,
@@ -149,7 +156,12 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
     if (o->bypass && (vl_corr_parse(&u->corr, o->is, o->is_threshold, o->is_normalize, o->rs,
                                     o->rs_threshold, e)))
         return e->code;
-    u->actor = (struct vl_actor_opts){ .loss = vl_pg_find(loss_name(o), e),
+    u->distill = o->distillation;
+    u->distill.pg = vl_pg_find(o->distill_pg, e);
+    if (!u->distill.pg || vl_distill_parse(&u->distill, o->distill_mode, e))
+        return e->code;
+    u->actor = (struct vl_actor_opts){ .distill = o->distill ? &u->distill : NULL,
+                                       .loss = vl_pg_find(loss_name(o), e),
                                        .bypass = o->bypass ? &u->corr : NULL,
                                        .bypass_loss = o->bypass_loss,
                                        .pg = o->pg,
@@ -161,7 +173,12 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
         vl_kl_parse(&u->actor.kl_loss_type, o->kl_loss_type, e))
         return e->code;
     weighs = !strcmp(o->bypass_loss, "reinforce") && u->corr.is;
-    u->ahead = !strcmp(o->statistics, "mini-batch") && (o->bypass || vl_pg_picks(u->actor.loss));
+    if (o->distill && !u->distill.with_policy && o->bypass)
+        return vl_fail(e, VL_E_USAGE,
+                       "bypass_mode corrects the policy loss, which distillation_loss."
+                       "use_task_rewards=false leaves out: drop one of the two");
+    u->ahead = !strcmp(o->statistics, "mini-batch") && !(o->distill && !u->distill.with_policy) &&
+               (o->bypass || vl_pg_picks(u->actor.loss));
     if (!u->ahead &&
         (vl_pg_picks(u->actor.loss) || (o->bypass && weighs && u->corr.batch_normalize)))
         vl_info(&u->x->log,
@@ -631,9 +648,10 @@ static void put_metric(struct vl_batch *b, enum vl_role role, const char *name, 
 /* Losses are means over the optimizer steps (sft: of the last one), fractions over all tokens. */
 static void put_metrics(struct job *j, struct vl_batch *b)
 {
-    static const enum vl_metric per_step[] = { VL_M_LOSS,     VL_M_PG_LOSS,     VL_M_KL_LOSS,
-                                               VL_M_ENTROPY,  VL_M_VF_LOSS,     VL_M_SFT_LOSS,
-                                               VL_M_DPO_LOSS, VL_M_DPO_SFT_LOSS };
+    static const enum vl_metric per_step[] = {
+        VL_M_LOSS,     VL_M_PG_LOSS,  VL_M_KL_LOSS,      VL_M_ENTROPY,     VL_M_VF_LOSS,
+        VL_M_SFT_LOSS, VL_M_DPO_LOSS, VL_M_DPO_SFT_LOSS, VL_M_DISTILL_LOSS
+    };
     const struct totals *t = &j->sum;
     enum vl_role role = j->u.o->role;
     double steps = t->steps ? (double)t->steps : 1;

@@ -11,6 +11,7 @@
 #ifndef VL_UPDATE_H
 #define VL_UPDATE_H
 
+#include "libverl/algo/distill.h"
 #include "libverl/algo/preference.h"
 #include "libverl/algo/rollout_corr.h"
 #include "libverl/algo/schedule.h"
@@ -53,6 +54,9 @@ struct vl_update_opts {
     const char *bypass_loss, *is, *rs, *rs_threshold;
     double is_threshold;
     int is_normalize;
+    int distill; /* distillation.enabled; its settings: */
+    struct vl_distill_opts distillation;
+    const char *distill_mode, *distill_pg;
     /* dpo */
     struct vl_pref_opts pref;
     const char *dpo_loss_type;
@@ -96,6 +100,9 @@ struct vl_update_data {
     const float *old_logp; /* (B, R) old_log_probs, or rollout_log_probs in their place */
     const float *adv, *ref_logp, *is_weights;
     const float *values, *returns;
+    const float *teacher, *topk_logp; /* (B, R); (B, R, K) */
+    const int64_t *topk_id;           /* (B, R, K) */
+    int64_t K;
     double *draw; /* (B, R) owned: clip_cov's numbers or NULL */
     /* (B, R) owned, or NULL. What update_stats.c needs and finds for the rows of a step: */
     float *new_logp; /* under the weights of the step's start */
@@ -127,6 +134,7 @@ struct vl_update {
     struct vl_infer f; /* model (of the state, slab released), device, engine */
     struct vl_update_data data;
     struct vl_actor_opts actor;
+    struct vl_distill_opts distill;
     struct vl_corr corr;
     int ahead; /* statistics over the mini-batch: one more forward pass before each step */
     struct vl_loss_norm ahead_norm; /* then, with bypass: denominators of the tokens kept */

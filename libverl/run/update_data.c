@@ -132,13 +132,54 @@ static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
     return column(b, "rollout_log_probs", R, &d->old_logp, "", e);
 }
 
+/* The teacher's column, or its top-k lists with ids of this model's vocabulary. */
+static int teacher_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
+                           struct vl_err *e)
+{
+    struct vl_update_data *d = &u->data;
+    int64_t inner[2] = { R, -1 }, V = u->f.model->cfg.V;
+    const struct vl_col *c = vl_batch_col(b, "teacher_topk_ids");
+    char who[128];
+
+    if (!vl_distill_is_topk(&u->distill))
+        return column(b, "teacher_log_probs", R, &d->teacher, "verl-logprob --as teacher adds it",
+                      e);
+    if (!c || !vl_batch_col(b, "teacher_topk_log_probs"))
+        return vl_fail(e, VL_E_DATA,
+                       "distillation_loss.loss_mode=%s needs the columns teacher_topk_ids and "
+                       "teacher_topk_log_probs: verl-logprob --as teacher --topk 32 adds them",
+                       u->o->distill_mode);
+    if (vl_batch_need(b, "teacher_topk_ids", VL_I64, 2, inner, &d->topk_id, e) ||
+        vl_batch_need(b, "teacher_topk_log_probs", VL_F32, 2, inner, &d->topk_logp, e))
+        return e->code;
+    d->K = inner[1];
+    for (int64_t j = 0; j < b->rows * R; j++)
+        for (int64_t k = j * d->K; d->mask[j] && k < (j + 1) * d->K; k++)
+            if (d->topk_id[k] < 0 || d->topk_id[k] >= V || !isfinite(d->topk_logp[k]))
+                return vl_fail(
+                    e, VL_E_DATA,
+                    "%s, response position %" PRId64 ": the teacher's id %" PRId64
+                    " with log-prob %g; ids are below %" PRId64
+                    " here, log-probs finite: teacher and policy must share a vocabulary",
+                    vl_batch_row_name(b, j / R, who, sizeof who), j % R, d->topk_id[k],
+                    (double)d->topk_logp[k], V);
+    return 0;
+}
+
 static int actor_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
                          const struct vl_state_record *base, struct vl_err *e)
 {
     struct vl_update_data *d = &u->data;
+    int policy = !u->o->distill || u->distill.with_policy;
 
-    if (old_logp(u, b, R, base, e) ||
-        column(b, "advantages", R, &d->adv, "verl-advantage adds it", e))
+    u->lag = -1;
+    if (u->o->distill && teacher_columns(u, b, R, e))
+        return e->code;
+    if ((policy || u->distill.as_reward) && old_logp(u, b, R, base, e))
+        return e->code;
+    if (!policy)
+        return 0;
+    if (column(b, "advantages", R, &d->adv, "verl-advantage adds it", e))
         return e->code;
     if (u->o->use_kl_loss && column(b, "ref_log_prob", R, &d->ref_logp,
                                     "use_kl_loss needs it; verl-logprob --as ref adds it", e))
@@ -273,6 +314,7 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
            check_column(d, b, d->adv, "advantages", e) ||
            check_column(d, b, d->ref_logp, "ref_log_prob", e) ||
            check_column(d, b, d->is_weights, "rollout_is_weights", e) ||
+           check_column(d, b, d->teacher, "teacher_log_probs", e) ||
            check_column(d, b, d->values, "values", e) ||
            check_column(d, b, d->returns, "returns", e);
 }

@@ -78,6 +78,10 @@ static void check_actor(const struct check *c)
 
     if (SET_TEXT(c, statistics) && !c->u->ahead && !strcmp(o->statistics, "mini-batch"))
         idle(c, "--statistics", "with policy_loss.loss_mode=%s, which takes none of all rows", m);
+    if (o->distill && !o->distillation.with_policy &&
+        (o->use_kl_loss || o->entropy_coeff != 0 || SET_TEXT(c, loss_mode)))
+        idle(c, "use_kl_loss, entropy_coeff or policy_loss.loss_mode",
+             "with distillation_loss.use_task_rewards=false, the distillation loss alone");
     if (o->bypass) {
         if (SET_TEXT(c, loss_mode))
             idle(c, "policy_loss.loss_mode",

@@ -23,6 +23,11 @@ struct micro {
     double *draw;
     uint8_t *pick;
     int64_t *keep;
+    struct vl_distill_in teacher;
+    struct vl_more more;      /* the teacher's ids */
+    float *teacher_logp, *lp; /* behind `teacher` */
+    int32_t *topk_id;
+    float *lq, *dlq;
 };
 
 static float *floats(int64_t n)
@@ -38,6 +43,32 @@ static float *gathered(const struct vl_pack *k, const float *src)
     if (src)
         vl_pack_gather(dst, k, src);
     return dst;
+}
+
+/* The teacher's answers at the pack's cells; ids at masked positions are not read but must exist. */
+static void gather_teacher(struct micro *m, const struct vl_update_data *d)
+{
+    int64_t M = m->pack.p.M, K = d->K;
+
+    m->teacher_logp = gathered(&m->pack, d->teacher);
+    m->teacher = (struct vl_distill_in){ .teacher = m->teacher_logp, .K = K };
+    if (!K)
+        return;
+    m->topk_id = vl_alloc(sizeof *m->topk_id * (size_t)(M * K));
+    m->lp = floats(M * K);
+    m->lq = floats(M * K);
+    m->dlq = floats(M * K);
+    for (int64_t j = 0; j < M * K; j++) {
+        int64_t from = m->pack.cell[j / K] * K + j % K;
+
+        m->topk_id[j] = m->mask[j / K] ? (int32_t)d->topk_id[from] : 0;
+        m->lp[j] = d->topk_logp[from];
+    }
+    m->more = (struct vl_more){ .K = K, .id = m->topk_id, .logp = m->lq, .dlogp = m->dlq };
+    m->pack.p.more = &m->more;
+    m->teacher.lp = m->lp;
+    m->teacher.lq = m->lq;
+    m->teacher.dlq = m->dlq;
 }
 
 static void micro_init(struct micro *m, const struct vl_update *u, const int64_t *rows, int64_t n)
@@ -65,6 +96,7 @@ static void micro_init(struct micro *m, const struct vl_update *u, const int64_t
         for (int64_t j = 0; j < M; j++)
             m->draw[j] = d->draw[m->pack.cell[j]];
     }
+    gather_teacher(m, d);
     if (d->pick) {
         m->pick = vl_alloc((size_t)M);
         for (int64_t j = 0; j < M; j++)
@@ -90,9 +122,10 @@ static void micro_init(struct micro *m, const struct vl_update *u, const int64_t
 
 static void micro_free(struct micro *m)
 {
-    void *p[] = { m->first,   m->mask,   m->logp,     m->entropy,  m->value,      m->dlogp,
-                  m->dent,    m->dvalue, m->adv,      m->ref_logp, m->is_weights, m->values,
-                  m->returns, m->draw,   m->old_logp, m->pick,     m->keep };
+    void *p[] = { m->first,   m->mask,    m->logp,     m->entropy,  m->value,      m->dlogp,
+                  m->dent,    m->dvalue,  m->adv,      m->ref_logp, m->is_weights, m->values,
+                  m->returns, m->draw,    m->old_logp, m->pick,     m->keep,       m->teacher_logp,
+                  m->lp,      m->topk_id, m->lq,       m->dlq };
 
     vl_pack_free(&m->pack);
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)
@@ -110,7 +143,8 @@ static int micro_loss(struct vl_update *u, struct micro *m, const struct vl_loss
                            .draw = m->draw,
                            .pick = m->pick,
                            .keep = m->keep,
-                           .norm = &u->ahead_norm };
+                           .norm = &u->ahead_norm,
+                           .distill = &m->teacher };
 
     switch (u->o->role) {
     case VL_ROLE_ACTOR:

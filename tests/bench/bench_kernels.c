@@ -200,14 +200,15 @@ static void do_logp(void *p)
 {
     struct head *h = p;
 
-    be->head_logp(be->ctx, h->r, h->r + h->M, h->r + 2 * h->M, NULL, h->x, h->w, h->y, 1, h->M);
+    be->head_logp(be->ctx, h->r, h->r + h->M, h->r + 2 * h->M, NULL, h->x, h->w, h->y, NULL, 1,
+                  h->M);
 }
 static void do_head_bwd(void *p)
 {
     struct head *h = p;
 
     be->head_bwd(be->ctx, h->dx, h->W, h->x, h->w, h->y, h->r + 2 * h->M, h->r + h->M, h->r,
-                 h->r + h->M, 1, h->M);
+                 h->r + h->M, NULL, 1, h->M);
 }
 static void do_sample(void *p)
 {

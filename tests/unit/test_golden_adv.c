@@ -122,7 +122,7 @@ static void head_open(struct gcase *c, struct head *h)
 static void head_run(struct head *h)
 {
     h->be->head_logp(h->be->ctx, h->out, h->out + h->M, h->out + 2 * h->M, h->out + 3 * h->M, h->x,
-                     h->w, h->target, 1, h->M);
+                     h->w, h->target, NULL, 1, h->M);
 }
 
 static void head_close(struct head *h)
@@ -147,9 +147,11 @@ static int run_logits(struct gcase *c)
     gwant_f32(c, "entropy", h.out + M, M);
     gwant_f32(c, "entropy_chunked", h.out + M, M);
     gwant_f32(c, "sum_pi_squared", h.out + 3 * M, M);
-    h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, wl, NULL, 1, M);
+    h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, wl, NULL, NULL,
+                   1, M);
     gwant_f32(c, "grad_logits_of_weighted_logprobs", dx, M * V);
-    h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, none, we, 1, M);
+    h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, none, we, NULL,
+                   1, M);
     gwant_f32(c, "grad_logits_of_weighted_entropy", dx, M * V);
     head_close(&h);
     return 0;

@@ -154,9 +154,9 @@ static void run_head(struct vl_backend *be, struct vl_buf *out)
         for (int ct = 0; ct < 2; ct++) {
             struct vl_weight *w = kweight(be, W, V, C, (enum vl_compute)ct);
 
-            be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, 0.7f, M);
+            be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, NULL, 0.7f, M);
             kput(out, r, 4 * M);
-            be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, 0.7f, M);
+            be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, NULL, 0.7f, M);
             kput(out, dx, M * C);
             kput(out, dw, V * C);
             be->head_logits(be->ctx, z, x, w, 0.7f, M);
@@ -226,8 +226,9 @@ static void test_row_alone(void **state)
                 be->linear_dx(be->ctx, dx1, dy + n * O, w, 1, 0);
                 assert_memory_equal(dx + n * I, dx1, sizeof dx1);
                 if (N % 9 == 1) {
-                    be->head_logp(be->ctx, lp, ent, NULL, NULL, x, h, target, 1, N);
-                    be->head_logp(be->ctx, &lp1, &ent1, NULL, NULL, x + n * I, h, target + n, 1, 1);
+                    be->head_logp(be->ctx, lp, ent, NULL, NULL, x, h, target, NULL, 1, N);
+                    be->head_logp(be->ctx, &lp1, &ent1, NULL, NULL, x + n * I, h, target + n, NULL,
+                                  1, 1);
                     assert_memory_equal(lp + n, &lp1, 4);
                     assert_memory_equal(ent + n, &ent1, 4);
                 }
@@ -271,7 +272,7 @@ static void test_cuts(void **state)
                     be->embed_dw(be->ctx, to, x + n * I, y + n, k, I);
                 if (op == 4)
                     be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
-                                 NULL, 1, k);
+                                 NULL, NULL, 1, k);
             }
         assert_memory_equal(a, b, V * I * sizeof *a);
     }

@@ -392,11 +392,11 @@ static void test_head(void **state)
             struct vl_backend *be = kset.be[k];
             struct vl_weight *w = kweight(be, x + M * s.C, s.V, s.C, VL_COMPUTE_F32);
 
-            be->head_logp(be->ctx, y, y + M, y + 3 * M, y + 2 * M, x, w, target, 1.25f, M);
+            be->head_logp(be->ctx, y, y + M, y + 3 * M, y + 2 * M, x, w, target, NULL, 1.25f, M);
             check_value("head", ref_head, &s, x, nx, y, 4 * M, 2e-6);
             memset(d, 0, (size_t)nx * 4);
-            be->head_bwd(be->ctx, d, d + M * s.C, x, w, target, y + 3 * M, y + M, r, r + M, 1.25f,
-                         M);
+            be->head_bwd(be->ctx, d, d + M * s.C, x, w, target, y + 3 * M, y + M, r, r + M, NULL,
+                         1.25f, M);
             check_grad("head", ref_head, &s, x, nx, r, 4 * M, d, k || big ? 211 : 1, 1e-5);
             be->weight_free(be->ctx, w);
         }
@@ -416,7 +416,7 @@ static void test_entropy_floor(void **state)
     for (int k = 0; k < kset.n; k++) {
         struct vl_weight *w = kweight(kset.be[k], W, 40, 1, VL_COMPUTE_F32);
 
-        kset.be[k]->head_logp(kset.be[k]->ctx, &lp, &ent, &lse, &q, x, w, &y, 1, 1);
+        kset.be[k]->head_logp(kset.be[k]->ctx, &lp, &ent, &lse, &q, x, w, &y, NULL, 1, 1);
         assert_true(ent >= 0 && ent < 1e-6f && lp <= 0 && lp > -1e-6f && q <= 1 && q > 0.999f);
         kset.be[k]->weight_free(kset.be[k]->ctx, w);
     }

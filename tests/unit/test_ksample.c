@@ -64,7 +64,7 @@ static void sample(struct vl_backend *be, struct fix *f, const struct how *h)
 
         if (f->id[m] < 0)
             continue;
-        be->head_logp(be->ctx, &lp, NULL, NULL, NULL, f->x + m * C, w, f->id + m, inv, 1);
+        be->head_logp(be->ctx, &lp, NULL, NULL, NULL, f->x + m * C, w, f->id + m, NULL, inv, 1);
         assert_memory_equal(&lp, f->logp + m, 4);
         m += f->M / 20;
     }

@@ -237,6 +237,45 @@ static void test_actor(void **state)
     }
 }
 
+/* The teacher's lists, K ids a token, against the policy's log-probs of them, through the head. */
+static void test_distill(void **state)
+{
+    static const char *const mode[] = { "forward_kl_topk", "reverse_kl_topk", "jsd_topk", "k3",
+                                        "forward_kl_topk" };
+    enum { K = 3 };
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct bench t;
+        struct vl_err e = { 0 };
+        int64_t id[B * R * K];
+        float lp[B * R * K];
+
+        bench_open(&t, VL_ROLE_ACTOR);
+        for (int j = 0; j < B * R * K; j++) {
+            id[j] = (j * 5 + j / K) % 11;
+            lp[j] = -0.5f - 0.9f * (float)(j % K) - 0.1f * (float)(j % 4);
+        }
+        t.u.distill = t.o.distillation;
+        t.u.distill.with_policy = i == 4;
+        t.u.distill.coef = 0.7;
+        assert_int_equal(vl_distill_parse(&t.u.distill, mode[i], &e), 0);
+        t.u.actor = (struct vl_actor_opts){ .loss = vl_pg_find("gpg", &e),
+                                            .pg = t.o.pg,
+                                            .distill = &t.u.distill };
+        t.u.data.teacher = t.column[2];
+        if (vl_distill_is_topk(&t.u.distill)) {
+            t.u.data.K = K;
+            t.u.data.topk_id = id;
+            t.u.data.topk_logp = lp;
+        }
+        t.u.data.old_logp = t.column[0];
+        t.u.data.adv = t.column[1];
+        check_gradient(&t, mode[i]);
+        bench_close(&t);
+    }
+}
+
 static void test_critic(void **state)
 {
     struct bench t;
@@ -285,8 +324,8 @@ static void test_dpo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan), cmocka_unit_test(test_actor), cmocka_unit_test(test_critic),
-        cmocka_unit_test(test_sft),  cmocka_unit_test(test_dpo),
+        cmocka_unit_test(test_plan), cmocka_unit_test(test_actor),   cmocka_unit_test(test_critic),
+        cmocka_unit_test(test_sft),  cmocka_unit_test(test_distill), cmocka_unit_test(test_dpo),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
