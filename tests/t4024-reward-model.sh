@@ -3,23 +3,12 @@
 # another way, ranks, micro-batches, limits, other scorers beside it.
 . "$(dirname "$0")/lib.sh"
 
-# Ids are characters, in two orders. The policy's: printable ASCII from 0, line feed 95, </s> 96. The
-# reward model's: <|im_start|> 0, <|im_end|> 1, line feed 2, then ASCII backwards. No shared data.
-tokenizer() { # SPECIALS ALL, as JSON lists
-    jq -n --argjson special "$1" --argjson all "$2" '
-      { version: "1.0", truncation: null, padding: null, normalizer: null, pre_tokenizer: null,
-        post_processor: null, decoder: {type: "Fuse"},
-        added_tokens: [$special[] as $s | { id: ($all|index($s)), content: $s, single_word: false,
-          lstrip: false, rstrip: false, normalized: false, special: true }],
-        model: { type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null,
-                 end_of_word_suffix: null, fuse_unk: false, byte_fallback: false, merges: [],
-                 vocab: (reduce range(0; $all|length) as $i ({}; .[$all[$i]] = $i)) } }'
-}
-chars='([range(32;127)|[.]|implode] + ["\n"])'
-mkdir policy rmtok
-tokenizer '["</s>"]' "$(jq -nc "$chars + [\"</s>\"]")" >policy/tokenizer.json
-echo '{"eos_token": "</s>"}' >policy/tokenizer_config.json
-tokenizer '["<|im_start|>","<|im_end|>"]' \
+# Ids are characters, in two orders: the policy's, and the reward model's, which has <|im_start|> 0,
+# <|im_end|> 1, line feed 2, then ASCII backwards.
+. "$REPO/tests/chars.sh"
+char_policy
+mkdir rmtok
+char_tokenizer '["<|im_start|>","<|im_end|>"]' \
     "$(jq -nc "[\"<|im_start|>\",\"<|im_end|>\"] + ($chars|reverse)")" >rmtok/tokenizer.json
 cat >chat.jinja <<'EOF'
 {% for m in messages %}<|im_start|>{{ m.role }}
@@ -29,16 +18,6 @@ EOF
 jq -n --rawfile t chat.jinja '{eos_token: "<|im_end|>", chat_template: ($t|rtrimstr("\n"))}' >rmtok/tokenizer_config.json
 M='--hidden 32 --layers 2 --heads 4 --kv-heads 2 --ffn 48 --std 0.3 --seed 3'
 verl-model init -q -o rm --head reward $M --positions 128 --tokenizer rmtok
-cat >rows.jq <<'EOF'
-def ids: [explode[] | if . == 10 then 95 else . - 32 end];
-def left($n): [range($n - length) | 0] + .;
-def right($n): . + [range($n - length) | 0];
-(.response | ids | if length > 0 then . + [96] else . end) as $r | (.prompt | ids) as $p |
-{ uid, sample: 0, data_source: "exact", reward_model: {style: "rule", ground_truth: "4"},
-  raw_prompt: [{role: "user", content: .prompt}], prompts: ($p | left(8)), responses: ($r | right(30)),
-  attention_mask: (($p | map(1) | left(8)) + ($r | map(1) | right(30))) }
-EOF
-batch() { jq -c -f rows.jq | verl-batch from-json -q -o "$1"; }
 cat >rows <<'EOF'
 {"uid":"0-0","prompt":"2+2?","response":"4"}
 {"uid":"0-1","prompt":"2+2?","response":"It is five."}
@@ -46,7 +25,7 @@ cat >rows <<'EOF'
 {"uid":"0-3","prompt":"2*2?","response":"4"}
 {"uid":"0-4","prompt":"a","response":"Two\nlines"}
 EOF
-batch in.dp <rows
+char_batch in.dp 8 30 <rows
 score() { verl-reward -q -m policy -R rm "$@"; }
 see() { verl-dump -q --no-text "$1" | jq -r "$2" | tr '\n' ' ' | sed 's/ $//'; }
 # The model's inputs made here, as a batch of its ids, through verl-value: its output for a response
@@ -129,7 +108,7 @@ ok 'an input that is too long has no score, unless it is cut' '
     verl-reward -q -m policy -i inv.dp -o again.dp
     [ "$(see again.dp .reward_error | grep -c "rm_scores is NaN")" = 1 ]'
 ok 'rows whose response is empty or whose template fails have a reason' '
-    { cat rows; echo "{\"uid\":\"0-5\",\"prompt\":\"x\",\"response\":\"\"}"; } | batch six.dp
+    { cat rows; echo "{\"uid\":\"0-5\",\"prompt\":\"x\",\"response\":\"\"}"; } | char_batch six.dp 8 30
     score -i six.dp -o six1.dp
     [ "$(see six1.dp .score)" = "$(see out.dp .score) NaN" ]
     echo "{% if messages[0].content == \"Hi\" %}{{ raise_exception(\"not Hi\") }}{% endif %}{{ messages[1].content }}" >strict.jinja
@@ -143,8 +122,9 @@ ok 'a template of its own from a file; none is 65 and says how to give one' '
     printf %s "$(cat chat.jinja)" >chat2.jinja
     verl-reward -q -m policy -R bare --rm-template chat2.jinja -i in.dp -o bare.dp
     [ "$(see bare.dp .score)" = "$(see out.dp .score)" ]
-    verl-dump -q --schema bare.dp >schema
-    ! grep -q chat2.jinja schema'
+    zstd -dcq bare.dp >whole
+    [ "$(grep -ac chat2.jinja whole)" = 0 ]
+    grep -aq "xxh3 [0-9a-f]" whole'
 ok 'what is no reward model is refused; --delta writes the new columns' '
     verl-model init -q -o lm $M --tokenizer rmtok
     exits 65 verl-reward -q -m policy -R lm -i in.dp -o no.dp 2>err

@@ -24,14 +24,15 @@ struct work {
     int64_t *asked;       /* those with a text to score */
     int64_t nasked;
     int64_t nrefused; /* of asked, after these: the reward model gave them no score */
-    struct vl_rm rm;  /* rows is 0 without a reward model */
-    int64_t failed;   /* rows whose scorer failed */
+    struct vl_judge_usage usage;
+    struct vl_rm rm; /* rows is 0 without a reward model */
+    int64_t failed;  /* rows whose scorer failed */
 };
 
 static int has_scorer(const struct vl_reward_opts *o)
 {
     return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) + (o->exec != NULL) +
-           (o->custom_path != NULL);
+           (o->custom_path != NULL) + (o->judge.url != NULL);
 }
 
 /* --args for filters and commands: any object, made one line. */
@@ -64,9 +65,10 @@ static void warn_unused(const struct work *w)
                          : vl_parsed_given(p, &o->memory)  ? "--memory"
                                                            : NULL;
 
-    if (unused && !vl_reward_has_process(o))
+    if (unused && !vl_reward_has_process(o) && !o->judge.url)
         vl_warn(&w->x->log,
-                "%s has no effect without --jq, --command, --exec or custom_reward_function.path",
+                "%s has no effect without --jq, --command, --exec, --judge or "
+                "custom_reward_function.path",
                 unused);
     if (vl_reward_one_call(o) && o->workers > 1)
         vl_warn(&w->x->log, "--workers has no effect with reward_manager.name=batch: the function "
@@ -85,8 +87,8 @@ static int check_options(struct work *w, struct vl_err *e)
     if (has_scorer(o) > 1)
         return vl_fail(
             e, VL_E_USAGE,
-            "--scorer, --jq, --command, --exec and custom_reward_function.path exclude each "
-            "other: give one");
+            "--scorer, --jq, --command, --exec, --judge and custom_reward_function.path exclude "
+            "each other: give one");
     if (o->custom_path && o->args)
         return vl_fail(e, VL_E_USAGE,
                        "--args does not reach a Python function: give its arguments as "
@@ -108,6 +110,8 @@ static int check_options(struct work *w, struct vl_err *e)
     if (o->overlong && vl_overlong_check(&o->shape, e))
         return e->code;
     warn_unused(w);
+    if (o->judge.url)
+        return check_args(w, e) ? e->code : vl_judge_check(w->x, o, e);
     if (vl_reward_has_process(o))
         return check_args(w, e) ? e->code : vl_reward_process_check(w->x, o, e);
     return vl_rule_args_parse(&w->args, rule, o->args, e);
@@ -201,6 +205,19 @@ static void score_by_model(struct work *w)
     }
 }
 
+/* One rank has all rows: requests cost it no time, and limits on them hold for the stage. */
+static int on_one_rank(const struct vl_reward_opts *o)
+{
+    return o->judge.url != NULL || vl_reward_one_call(o);
+}
+
+static int score_by_judge(struct work *w, struct vl_err *e)
+{
+    const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
+
+    return vl_judge_rows(w->x, w->o, &job, &w->usage, e);
+}
+
 static int score_by_process(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
@@ -280,7 +297,7 @@ static int choose_rows(struct work *w, struct vl_err *e)
     first = vl_alloc((size_t)(size + 1) * sizeof *first);
     for (int64_t i = 0; i < rows; i++)
         cost[i] = vl_reward_ids(&w->rows, i, ids, &last);
-    if (vl_reward_one_call(w->o))
+    if (on_one_rank(w->o))
         for (int r = 1; r <= size; r++)
             first[r] = rows;
     else
@@ -314,7 +331,9 @@ static int score_rows(struct work *w, struct vl_err *e)
         return e->code;
     if (w->rm.rows && !has_scorer(w->o))
         score_by_model(w);
-    else if (by_process ? score_by_process(w, e) : score_by_rules(w, e))
+    else if (w->o->judge.url ? score_by_judge(w, e)
+             : by_process    ? score_by_process(w, e)
+                             : score_by_rules(w, e))
         return e->code;
     if (settle(w, e))
         return e->code;
@@ -366,6 +385,14 @@ static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct 
     return vl_comm_agree(&x->comm, e);
 }
 
+static void judge_metrics(struct vl_batch *b, const struct vl_judge_usage *u)
+{
+    vl_meta_metric(b, "reward/judge/answers", (double)u->answers);
+    vl_meta_metric(b, "reward/judge/further_tries", (double)u->again);
+    vl_meta_metric(b, "reward/judge/prompt_tokens", (double)u->prompt_tokens);
+    vl_meta_metric(b, "reward/judge/completion_tokens", (double)u->completion_tokens);
+}
+
 int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
     const struct vl_reward_opts *o = opts;
@@ -392,8 +419,8 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
         if (vl_comm_agree(&x->comm, e) ||
             vl_reward_collect(x, &w.rows, w.s, w.count, w.failed, &res, e))
             goto done;
-        if (!x->comm.rank)
-            (void)!vl_reward_store(x, &b, &w.rows, &res, e);
+        if (!x->comm.rank && !vl_reward_store(x, &b, &w.rows, &res, e) && o->judge.url)
+            judge_metrics(&b, &w.usage);
     }
     if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &b, res.adds, rm ? w.rm.hash : NULL, e))
         vl_log_done(&x->log, b.rows, -1);

@@ -1,8 +1,9 @@
-/* stage_reward.h - scores of responses: by rule, jq filter, command, Python function, reward model. */
+/* stage_reward.h - scores of responses: by rule, jq filter, command, Python function, model. */
 #ifndef VL_STAGE_REWARD_H
 #define VL_STAGE_REWARD_H
 
 #include "libverl/algo/shaping.h"
+#include "libverl/run/reward_judge.h"
 #include "libverl/run/reward_model.h"
 #include "libverl/run/stage.h"
 
@@ -23,14 +24,16 @@ struct vl_reward_opts {
     const char *custom_path; /* custom_reward_function.path, .name, .reward_kwargs (JSON object) */
     const char *custom_name, *custom_kwargs;
     struct vl_rm_opts rm; /* reward_model.* */
-    int overlong;         /* dapo's penalty on long responses */
+    struct vl_judge_opts judge;
+    int overlong; /* dapo's penalty on long responses */
     struct vl_overlong shape;
     int overlong_log;
 };
 #define VL_REWARD_DEFAULTS                                                                         \
     {                                                                                              \
         .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
-        .manager = "naive", .custom_name = "compute_score", .rm = VL_RM_DEFAULTS, .shape = {       \
+        .manager = "naive", .custom_name = "compute_score", .rm = VL_RM_DEFAULTS,                  \
+        .judge = VL_JUDGE_DEFAULTS, .shape = {                                                     \
             VL_NULL_I64,                                                                           \
             VL_NULL_I64,                                                                           \
             1                                                                                      \
