@@ -20,6 +20,10 @@ int main(int argc, char **argv)
           "add prompt_text and response_text when the tokenizer is there", 0, 0, NULL, 0 },
         { VL_T_BOOL, 0, "special", NULL, NULL, &o.special, NULL,
           "show special tokens in these texts", 0, 0, NULL, 0 },
+        { VL_T_BOOL, 0, "tokens", NULL, NULL, &o.tokens, NULL,
+          "print rows token by token, with mask, id, per-token columns and text", 0, 0, NULL, 0 },
+        { VL_T_BOOL, 0, "rendered", NULL, NULL, &o.rendered, NULL,
+          "print prompts and responses as text, as the model sees them", 0, 0, NULL, 0 },
         { VL_T_BOOL, 0, "schema", NULL, NULL, &o.schema, NULL,
           "print rows, columns, dtypes, shapes, bytes and meta_info as one object", 0, 0, NULL, 0 },
         { VL_T_BOOL, 0, "meta", NULL, NULL, &o.meta, NULL, "print meta_info as one object", 0, 0,
@@ -33,10 +37,11 @@ int main(int argc, char **argv)
     const struct vl_program program = {
         .name = "verl-dump",
         .summary = "print a batch as JSON lines, or look into it",
-        .usage = "[OPTION...] [head N] [FILE...]\n       verl-dump diff A B",
+        .usage = "[OPTION...] [head N] [FILE...]\n       verl-dump diff [--tokens] A B",
         .details = "FILE is a batch, - or none is standard input; several are united by columns.\n"
                    "diff prints the differences, bit for bit, and its status is 1 when there are "
-                   "some.\n\n"
+                   "some.\n"
+                   "diff --tokens shows where the tokens of two batches part.\n\n"
                    "  verl-dump -n 2 gen.dp | jq .response_text\n"
                    "  verl-dump -k uid,score -f 'select(.score > 0)' reward.dp\n"
                    "  verl-dump --schema gen.dp | jq .columns\n",

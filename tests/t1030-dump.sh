@@ -92,6 +92,96 @@ ok "no batch on a terminal is asked for: the usage mistakes are 64" "
     exits 64 verl-dump -k a --schema x.dp 2>err
     exits 64 verl-dump -i x.dp x.dp 2>err"
 
+# ---- token by token ----
+bytes=$REPO/tests/golden/text/bytes
+cat >talk.jsonl <<END
+{"messages": [{"role": "user", "content": "hi è"}, {"role": "assistant", "content": "ac"}, {"role": "user", "content": "k"}, {"role": "assistant", "content": "e"}]}
+{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}
+END
+verl-data -q talk.jsonl -m "$bytes" --sft -o talk.dp
+ok "--tokens: place, loss, id, text, the vocabulary's spelling; no padding" '
+    verl-dump --tokens -n 1 talk.dp >out
+    sed "s/  */ /g" out >got
+    cat >want <<END
+row 0 (uid "0-0"): 8 prompt tokens, 9 of the response, 5 in the loss
+ at loss id text (in the vocabulary)
+ p0 . 275 "<|user|>" (<|user|>, special)
+ p1 . 104 "h" (h)
+ p2 . 105 "i" (i)
+ p3 . 32 " " (Ġ)
+ p4 . 195 "" (Ã)
+ p5 . 168 "è" (¨)
+ p6 . 274 "<|end|>" (<|end|>, special)
+ p7 . 278 "<|bot|>" (<|bot|>, special)
+ r0 1 97 "a" (a)
+ r1 1 99 "c" (c)
+ r2 1 274 "<|end|>" (<|end|>, special)
+ r3 0 275 "<|user|>" (<|user|>, special)
+ r4 0 107 "k" (k)
+ r5 0 274 "<|end|>" (<|end|>, special)
+ r6 0 278 "<|bot|>" (<|bot|>, special)
+ r7 1 101 "e" (e)
+ r8 1 274 "<|end|>" (<|end|>, special)
+END
+    diff want got
+    [ "$(verl-dump --tokens --rows 1: talk.dp | wc -l)" = 8 ]'
+ok "--tokens: per-token columns beside them, all F32 ones or those of -k; without a tokenizer no text" '
+    verl-dump talk.dp | jq -c ".old_log_probs = [range(.responses | length) | . / 4] | .advantages = .old_log_probs" |
+        verl-batch from-json --like talk.dp --dtype old_log_probs=F32 --dtype advantages=F32 -o f.dp
+    verl-dump --tokens -n 1 f.dp | grep -q "^    r3     0       275  *0.75  *0.75  \"<|user|>\""
+    verl-dump --tokens -k advantages f.dp | sed -n 2p | grep -q "id *advantages *text"
+    exits 65 verl-dump --tokens -k uid f.dp 2>err; grep -q -e "-k uid: not a column with a number for each of 9 response" err
+    verl-batch select -k uid,sample -i x.dp -o ids.dp
+    exits 65 verl-dump --tokens ids.dp 2>err; grep -q "tokens: no column prompts, responses or input_ids (there are: uid, sample)" err
+    verl-dump --no-text --tokens -n 1 talk.dp | sed -n 3p | grep -qx "    p0     .       275"'
+ok "--rendered: prompts and responses as text" '
+    verl-dump --rendered --rows 1: talk.dp >out
+    printf "%s\n" "=== row 0 (uid \"0-1\"): prompt, 4 tokens" "<|user|>x<|end|><|bot|>" "=== response, 2 tokens" "y<|end|>" >want
+    diff want out
+    verl-batch set-meta tokenizer_path "\"/none\"" -i talk.dp -o lost.dp
+    exits 65 verl-dump --rendered lost.dp 2>err; grep -q "needs the batch.s tokenizer.*-m DIR" err
+    verl-dump --rendered -m "$bytes" --rows 1: lost.dp | diff want -'
+ok "prompt_tokens and response_tokens: the texts as lists, in JSON" '
+    [ "$(verl-dump -k response_tokens --rows 1: talk.dp)" = "{\"response_tokens\":[\"y\",\"<|end|>\"]}" ]
+    verl-dump -f "[.prompt_text, .response_text] | add" talk.dp >a
+    verl-dump -k prompt_tokens,response_tokens -f "[.prompt_tokens, .response_tokens] | add | add" talk.dp | diff a -'
+ok "diff --tokens: where the tokens of two templates part, with what stands around; 1, or 0 when they do not" '
+    echo "{% for m in messages %}{{ m.role[0] + \":\" + m.content }}{% if m.role == \"assistant\" %}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}a:{% endif %}" >other.jinja
+    verl-data -q talk.jsonl -m "$bytes" --sft --template other.jinja -o other.dp
+    exits 1 verl-dump diff --tokens talk.dp other.dp >out 2>err
+    sed -n 1,3p out >got
+    cat >want <<END
+row 0 (uid "0-0"): 17 and 19 tokens, the first difference at p0
+  talk.dp:  >>"<|user|>" 275  "h" 104  "i" 105  " " 32  "" 195  ...
+  other.dp:  >>"u" 117  ":" 58  "h" 104  "i" 105  " " 32  ...
+END
+    diff want got
+    grep -qx "2 of 2 rows differ" out && grep -q "differ (2 rows)" err
+    exits 1 verl-dump diff --tokens -n 1 talk.dp other.dp 2>err | grep -c "^row" | grep -qx 1
+    exits 0 verl-dump diff --tokens talk.dp f.dp >out; [ ! -s out ]
+    verl-dump talk.dp | jq -c ".responses[7] = 98 | .input_ids[-2] = 98" | sed 1q >one.jsonl; verl-dump talk.dp | tail -n 1 >>one.jsonl
+    verl-batch from-json one.jsonl --like talk.dp -o one.dp
+    exits 1 verl-dump diff --tokens talk.dp one.dp >out 2>err
+    grep -q "^row 0 .*: 17 and 17 tokens, the first difference at r7$" out && grep -q "one.dp: ... .*>>\"b\" 98  \"<|end|>\" 274$" out
+    verl-batch slice 0:1 -i talk.dp -o short.dp
+    exits 1 verl-dump diff --tokens talk.dp short.dp >out 2>err; grep -qx "1 rows are only in talk.dp" out'
+ok "the examples of verl-dump(1) run" '
+    mkdir ex; cd ex; mkdir step_000001 again
+    cp ../f.dp gen.dp; cp gen.dp adv.dp; cp gen.dp step_000001; cp gen.dp again; cp ../other.jinja .
+    verl-dump gen.dp | jq -c ".score = 1" | verl-batch from-json --like gen.dp -o reward.dp
+    jq -c "{prompt: .messages[:1]}" ../talk.jsonl >rows.jsonl
+    sed -n "/^\.Sh EXAMPLES/,/^\.Sh SEE/p" "$REPO/man/verl-dump.1" |
+        sed -n -e "s/^\.Dl //p" -e "/^verl/p" | sed "s|MODEL|$bytes|" >ex.sh
+    [ $(grep -c ^verl- ex.sh) -ge 10 ]
+    while read -r line; do
+        case $line in *other.jinja*) ;; "verl-dump diff --tokens"*) line="exits 1 $line" ;; esac
+        eval "$line" >out 2>err || { echo "$line"; cat err; false; }
+    done <ex.sh'
+ok "what these views cannot be given with: 64" '
+    for o in "--tokens --rendered" "--tokens -f ." "--rendered -k uid" "--tokens --schema" "--rendered --check"; do
+        exits 64 verl-dump $o talk.dp 2>err
+    done'
+
 if [ -n "$SHARED" ] && [ -d "$SHARED/data/models/stories260k" ]; then
     m=$SHARED/data/models/stories260k
     printf '%s\n' '{"prompts":[0,0,1,403],"responses":[407,261,2,2],"attention_mask":[0,0,1,1,1,1,1,0]}' >t.jsonl

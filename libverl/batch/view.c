@@ -213,11 +213,17 @@ static void put_b64(struct vl_buf *out, const char *name, const void *p, size_t 
     vl_buf_ch(out, '"');
 }
 
-/* Adds prompt_text or response_text; nothing when the batch has no such ids. */
+int vl_view_is_text(const char *name)
+{
+    return !strcmp(name, "prompt_text") || !strcmp(name, "response_text") ||
+           !strcmp(name, "prompt_tokens") || !strcmp(name, "response_tokens");
+}
+
+/* Adds one of the views; nothing when the batch has no such ids. */
 static void put_decoded(struct vl_buf *out, const struct vl_batch *b, int64_t row, const char *name,
                         const struct vl_view_text *text)
 {
-    int right = strcmp(name, "response_text") == 0;
+    int right = strncmp(name, "response", 8) == 0;
     const struct vl_col *c = ids_column(b, right ? "responses" : "prompts");
     struct vl_buf t = { 0 };
     int64_t *ids;
@@ -227,8 +233,13 @@ static void put_decoded(struct vl_buf *out, const struct vl_batch *b, int64_t ro
         return;
     ids = vl_alloc((size_t)c->shape[1] * sizeof *ids);
     n = real_ids(b, c, row, right, ids);
-    text->decode(text->arg, ids, n, &t);
     put_name(out, name, "");
+    if (strstr(name, "_tokens")) {
+        text->pieces(text->arg, ids, n, out);
+        free(ids);
+        return;
+    }
+    text->decode(text->arg, ids, n, &t);
     if (vl_json_put_str(out, t.s ? t.s : "", t.n))
         put_b64(out, name, t.s, t.n);
     vl_buf_free(&t);
@@ -267,8 +278,7 @@ int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
 
         if (c)
             rc = put_column(out, b, row, c, e);
-        else if (text &&
-                 (!strcmp(columns[i], "prompt_text") || !strcmp(columns[i], "response_text")))
+        else if (text && vl_view_is_text(columns[i]))
             put_decoded(out, b, row, columns[i], text);
         else
             rc = vl_batch_missing(b, "dump", columns[i], e);

@@ -4,16 +4,21 @@
 
 #include "libverl/batch/batch.h"
 
-/* Text of token ids, for the columns prompt_text and response_text; any bytes. */
+/* Text of token ids, for the columns prompt_text and response_text (any bytes), and for
+ * prompt_tokens and response_tokens: a JSON list with the text of each. */
 struct vl_view_text {
     void (*decode)(void *arg, const int64_t *ids, size_t n, struct vl_buf *out);
+    void (*pieces)(void *arg, const int64_t *ids, size_t n, struct vl_buf *json);
     void *arg;
 };
 
+/* Whether it is one of these four: no column, but a view of ids. */
+int vl_view_is_text(const char *name);
+
 /* Appends row i as one JSON object on one line, without the newline: the columns in `columns`
  * (NULL-terminated, must be there; NULL = all), then, with text != NULL and columns == NULL,
- * prompt_text and response_text where the batch has such ids. prompt_text and response_text may
- * also be named in columns. A JSON column's text that does not parse is VL_E_DATA naming row and
+ * prompt_text and response_text where the batch has such ids. The four views may also be named in
+ * columns. A JSON column's text that does not parse is VL_E_DATA naming row and
  * column. */
 int vl_view_row(struct vl_buf *out, const struct vl_batch *b, int64_t row,
                 const char *const *columns, const struct vl_view_text *text,

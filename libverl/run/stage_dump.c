@@ -15,6 +15,7 @@
 #include "libverl/base/publish.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/view.h"
+#include "libverl/run/dump_tokens.h"
 #include "libverl/text/tok.h"
 
 #define FLUSH ((size_t)1 << 18) /* bytes of text gathered before a write */
@@ -38,6 +39,11 @@ static void decode(void *arg, const int64_t *ids, size_t n, struct vl_buf *out)
     free(id);
 }
 
+static void pieces(void *arg, const int64_t *ids, size_t n, struct vl_buf *json)
+{
+    vl_dump_pieces(json, ((const struct text *)arg)->tok, ids, n);
+}
+
 /* Opens -m, else the tokenizer of meta_info, checked by its hash. Text is an addition: without a
  * tokenizer the rows are printed all the same, and -v says why. */
 static int text_open(struct text *t, const struct vl_dump_opts *o, struct vl_ctx *x,
@@ -47,7 +53,7 @@ static int text_open(struct text *t, const struct vl_dump_opts *o, struct vl_ctx
     const char *from = x->common->model ? x->common->model : path;
     struct vl_err why = { 0 };
 
-    *t = (struct text){ .special = o->special, .view = { decode, t } };
+    *t = (struct text){ .special = o->special, .view = { decode, pieces, t } };
     if (o->text && from && vl_tok_open(&t->tok, from, &why)) {
         if (x->common->model)
             *e = why;
@@ -88,12 +94,17 @@ static int flush(struct rows *r, size_t limit, struct vl_err *e)
 }
 
 static int put_row(struct rows *r, const struct vl_batch *b, int64_t i, const char *const *columns,
-                   const struct vl_view_text *text, int raw, struct vl_err *e)
+                   const struct text *t, const struct vl_dump_opts *o, struct vl_err *e)
 {
+    const struct vl_view_text *text = t->tok ? &t->view : NULL;
     struct vl_buf one = { 0 };
     int64_t n;
     int rc;
 
+    if (o->tokens)
+        return vl_dump_tokens(&r->text, b, i, columns, t->tok, e);
+    if (o->rendered)
+        return vl_dump_rendered(&r->text, b, i, t->tok, e);
     if (!r->jq) {
         rc = vl_view_row(&r->text, b, i, columns, text, e);
         if (!rc)
@@ -101,7 +112,7 @@ static int put_row(struct rows *r, const struct vl_batch *b, int64_t i, const ch
         return rc;
     }
     rc = vl_view_row(&one, b, i, columns, text, e);
-    if (!rc && vl_jq_run(r->jq, one.s, one.n, raw, &r->text, &n, e))
+    if (!rc && vl_jq_run(r->jq, one.s, one.n, o->raw, &r->text, &n, e))
         rc = vl_err_prefix(e, "row %" PRId64, i);
     vl_buf_free(&one);
     return rc;
@@ -114,11 +125,13 @@ static int print_rows(struct vl_ctx *x, const struct vl_dump_opts *o, const stru
     struct text t;
     int rc = text_open(&t, o, x, b, e);
 
+    if (!rc && o->rendered && !t.tok)
+        rc = vl_fail(e, VL_E_DATA, "--rendered needs the batch's tokenizer: give it with -m DIR");
     if (!rc && o->filter)
         rc = vl_jq_open(&r.jq, o->filter, NULL, e);
     if (!rc && (rc = vl_publish_open(&r.out, x->common->output, 0, e)) == 0) {
         for (int64_t i = 0; i < b->rows && !rc; i++) {
-            rc = put_row(&r, b, i, columns, t.tok ? &t.view : NULL, o->raw, e);
+            rc = put_row(&r, b, i, columns, &t, o, e);
             if (!rc)
                 rc = flush(&r, FLUSH, e);
         }
@@ -169,19 +182,44 @@ static int print_check(struct vl_ctx *x, const struct vl_batch *b, struct vl_err
     return print_text(x, &t, e);
 }
 
-static int diff(struct vl_ctx *x, const char *a, const char *b, struct vl_err *e)
+/* diff --tokens: each side with its own tokenizer. */
+static size_t diff_tokens(struct vl_ctx *x, const struct vl_dump_opts *o, const char *const name[2],
+                          const struct vl_batch *const b[2], struct vl_buf *out, struct vl_err *e)
 {
+    struct text t[2] = { 0 };
+    struct vl_dump_side side[2];
+    int64_t n = 0;
+
+    for (int k = 0; k < 2 && !e->code; k++) {
+        (void)!text_open(&t[k], o, x, b[k], e);
+        side[k] = (struct vl_dump_side){ b[k], t[k].tok, name[k] };
+    }
+    if (!e->code)
+        (void)!vl_dump_token_diff(out, &side[0], &side[1], o->head < 0 ? 10 : o->head, &n, e);
+    vl_tok_free(t[0].tok);
+    vl_tok_free(t[1].tok);
+    return (size_t)n;
+}
+
+static int diff(struct vl_ctx *x, const struct vl_dump_opts *o, const char *a, const char *b,
+                struct vl_err *e)
+{
+    const char *const name[] = { a, b };
     struct vl_batch p = { 0 }, q = { 0 };
+    const struct vl_batch *const both[] = { &p, &q };
     struct vl_buf t = { 0 };
     size_t n = 0;
     int rc = vl_dp_read(&p, a, NULL, e) || vl_dp_read(&q, b, NULL, e);
 
-    if (!rc)
+    if (!rc && o->tokens)
+        n = diff_tokens(x, o, name, both, &t, e);
+    else if (!rc)
         n = vl_batch_diff(&t, &p, &q);
     vl_batch_free(&p);
     vl_batch_free(&q);
-    if (!rc && n && vl_publish_file(x->common->output, t.s, t.n, 0, e) == 0)
-        vl_fail(e, 1, "%s and %s differ (%zu difference%s)", a, b, n, n == 1 ? "" : "s");
+    if (!e->code && n && vl_publish_file(x->common->output, t.s, t.n, 0, e) == 0)
+        vl_fail(e, 1, "%s and %s differ (%zu %s%s)", a, b, n, o->tokens ? "row" : "difference",
+                n == 1 ? "" : "s");
     vl_buf_free(&t);
     return e->code;
 }
@@ -225,21 +263,17 @@ static int operands(struct vl_ctx *x, struct vl_dp_read *r, struct vl_strs *file
     return 0;
 }
 
-static int is_text(const char *name)
-{
-    return !strcmp(name, "prompt_text") || !strcmp(name, "response_text");
-}
-
 /* The columns to read: those to print, and those the text views are made of. Caller frees. */
-static const char **needed(const char *const *columns)
+static const char **needed(const struct vl_dump_opts *o, const char *const *columns)
 {
-    static const char *const ids[] = { "attention_mask", "prompts", "responses" };
+    static const char *const ids[] = { "attention_mask", "prompts",   "responses", "uid",
+                                       "response_mask",  "input_ids", "sample" };
     size_t n = vl_arg_count(columns);
-    const char **list = vl_alloc((n + 4) * sizeof *list);
+    const char **list = vl_alloc((n + 8) * sizeof *list);
 
     memcpy(list, columns, n * sizeof *list);
     for (size_t i = 0; columns[i]; i++)
-        if (is_text(columns[i])) {
+        if (o->tokens || vl_view_is_text(columns[i])) {
             memcpy(list + n, ids, sizeof ids);
             break;
         }
@@ -249,14 +283,14 @@ static const char **needed(const char *const *columns)
 static int check_columns(const struct vl_batch *b, const char *const *columns, struct vl_err *e)
 {
     for (; columns && *columns; columns++)
-        if (!vl_batch_col(b, *columns) && !is_text(*columns))
+        if (!vl_batch_col(b, *columns) && !vl_view_is_text(*columns))
             return vl_batch_missing(b, "--columns", *columns, e);
     return 0;
 }
 
 /* One file: read in part where that is possible, after a look at its header. */
-static int read_one(struct vl_batch *b, const char *path, const struct vl_dp_read *want,
-                    const char *const *columns, struct vl_err *e)
+static int read_one(struct vl_batch *b, const char *path, const struct vl_dump_opts *o,
+                    const struct vl_dp_read *want, const char *const *columns, struct vl_err *e)
 {
     struct vl_dp_read part = *want;
     struct stat st;
@@ -273,7 +307,7 @@ static int read_one(struct vl_batch *b, const char *path, const struct vl_dp_rea
         vl_batch_free(&h);
         if (rc)
             return rc;
-        list = needed(columns);
+        list = needed(o, columns);
         part.columns = list;
         rc = vl_dp_read(b, path, &part, e);
         free(list);
@@ -326,8 +360,19 @@ static int check_options(const struct vl_dump_opts *o, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "--rows and -n both say which rows; give one");
     if (o->raw && !o->filter)
         return vl_fail(e, VL_E_USAGE, "--raw is about what a filter gives; add -f FILTER");
-    if ((o->schema || o->meta || o->provenance || o->check) && (o->filter || o->columns))
-        return vl_fail(e, VL_E_USAGE, "-f and -k choose from rows, but no rows are printed");
+    if (o->tokens && o->rendered)
+        return vl_fail(e, VL_E_USAGE, "--tokens and --rendered are different outputs; give one");
+    if ((o->tokens || o->rendered) && o->filter)
+        return vl_fail(
+            e, VL_E_USAGE,
+            "-f is for rows of JSON; prompt_tokens and response_tokens are columns there "
+            "(-k uid,response_tokens)");
+    if (o->rendered && o->columns)
+        return vl_fail(e, VL_E_USAGE, "-k has no effect with --rendered");
+    if ((o->schema || o->meta || o->provenance || o->check) &&
+        (o->filter || o->columns || o->tokens || o->rendered))
+        return vl_fail(e, VL_E_USAGE,
+                       "-f, -k, --tokens and --rendered are about rows, but no rows are printed");
     return 0;
 }
 
@@ -345,7 +390,7 @@ int vl_stage_dump(struct vl_ctx *x, const void *opts, struct vl_err *e)
         free(columns);
         if (op->n != 3)
             return vl_fail(e, VL_E_USAGE, "diff takes two files, as in: verl-dump diff a.dp b.dp");
-        return diff(x, op->s[1], op->s[2], e);
+        return diff(x, o, op->s[1], op->s[2], e);
     }
     rc = check_options(o, e) || (o->range && parse_range(o->range, &want, e)) ||
          operands(x, &want, &files, e);
@@ -353,7 +398,7 @@ int vl_stage_dump(struct vl_ctx *x, const void *opts, struct vl_err *e)
         want.header_only = o->schema || o->meta || o->provenance;
         x->common->input = files;
         if (files.n == 1)
-            rc = read_one(&b, files.s[0], &want, columns, e);
+            rc = read_one(&b, files.s[0], o, &want, columns, e);
         else
             rc = read_several(x, &b, &want, columns, e);
     }
