@@ -185,7 +185,9 @@ ok 'rm_scores is taken as it is' '
     verl-batch -q rename token_level_scores:rm_scores -i s.dp -o r0.dp
     verl-batch -q drop -k score,acc,reward_error -i r0.dp -o rm.dp
     verl-reward -q -i rm.dp -o fromrm.dp
-    [ "$(see fromrm.dp .score)" = "1 0 1 0 NaN 1" ]'
+    [ "$(see fromrm.dp .score)" = "1 0 1 0 NaN 1" ]
+    verl-reward -q max_resp_len=4 overlong_buffer_cfg.len=1 overlong_buffer_cfg.enable=true -i rm.dp -o same.dp 2>err
+    grep -q "overlong_buffer_cfg.enable=true has no effect" err && verl-dump diff fromrm.dp same.dp'
 ok 'overlong penalty of dapo' '
     score reward_manager.name=dapo max_resp_len=12 overlong_buffer_cfg.enable=true \
         overlong_buffer_cfg.len=4 overlong_buffer_cfg.log=true -i in.dp -o o.dp

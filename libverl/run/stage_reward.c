@@ -410,6 +410,9 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     vl_stage_replaces(x, &b, replaced);
     res.rm = rm;
     if (!rm && !has_scorer(o) && vl_batch_col(&b, "rm_scores")) {
+        if (!x->comm.rank && o->overlong)
+            vl_warn(&x->log, "overlong_buffer_cfg.enable=true has no effect on scores that are the "
+                             "column rm_scores, as in verl");
         if (!x->comm.rank)
             (void)!vl_reward_from_model(x, &b, &res, o->source_key, e);
     } else {
