@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/dp_impl.h"
 #include "formats/frames.h"
 #include "formats/json.h"
 #include "formats/safetensors.h"
 #include "libverl/base/utf8.h"
 #include "libverl/batch/ops.h"
-#include "libverl/batch/provenance.h"
 
 /* ---- the bytes ---- */
 
@@ -487,43 +487,13 @@ static int whole_read(const struct vl_dp_read *opt)
     return !opt || (!opt->columns && !opt->row0 && opt->nrows < 0 && !opt->header_only);
 }
 
-/* Documents end to end, then the end frame: each is read and they are joined by rows. */
-static int read_stream(struct vl_batch *b, const char *name, const struct bytes *in,
-                       struct vl_err *e)
+int vl_dp_document(struct vl_batch *b, const char *name, const uint8_t *p, size_t n, int *marked,
+                   struct vl_err *e)
 {
-    size_t end = in->n - VL_END_FRAME, at = 0, n = 0, len = 0;
-    struct vl_batch *doc = NULL;
-    uint64_t documents, rows, have = 0;
-    int rc;
+    struct vl_source s;
 
-    if (vl_end_frame_get(name, in->p + end, &documents, &rows, e))
-        return e->code;
-    while (at < end && !e->code) {
-        struct vl_source s;
-        int marked = 0;
-
-        if (vl_document_length(name, in->p + at, end - at, &len, e) ||
-            vl_source_document(&s, name, in->p + at, len, 1, e))
-            break;
-        doc = vl_realloc(doc, (n + 1) * sizeof *doc);
-        if (read_source(&doc[n], &s, NULL, &marked, e))
-            break;
-        have += (uint64_t)doc[n++].rows;
-        at += len;
-        if (!marked)
-            vl_fail(e, VL_E_DATA, "%s: document %zu of the stream is not marked as part of one",
-                    name, n - 1);
-    }
-    if (!e->code && (documents != n || rows != have))
-        vl_fail(e, VL_E_DATA,
-                "%s: holds %zu documents, %" PRIu64 " rows, but its end frame promises %" PRIu64
-                " and %" PRIu64,
-                name, n, have, documents, rows);
-    rc = e->code ? e->code : vl_prov_join_stream(b, doc, n, e);
-    for (size_t i = 0; i < n; i++)
-        vl_batch_free(&doc[i]);
-    free(doc);
-    return rc;
+    *b = (struct vl_batch){ 0 };
+    return vl_source_document(&s, name, p, n, 1, e) ? e->code : read_source(b, &s, NULL, marked, e);
 }
 
 /* After reading everything: the rows and columns asked for. */
@@ -560,7 +530,7 @@ static int read_bytes(struct vl_batch *b, const char *name, const struct bytes *
                            "%s: is a saved stream, but a file holds one document: make one with "
                            "verl-batch concat -o FILE - < %s",
                            name, name);
-        return read_stream(b, name, in, e) ? e->code : narrow(b, opt, e);
+        return vl_dp_read_stream(b, name, in->p, in->n, e) ? e->code : narrow(b, opt, e);
     }
     if (kind == VL_BYTES_DOCUMENT
             ? vl_source_document(&s, name, in->p, in->n, !in->mapped || whole_read(opt), e)

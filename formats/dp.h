@@ -49,6 +49,21 @@ int vl_dp_stream_put(struct vl_dp_stream *s, const struct vl_batch *b,
 /* whole = 0 leaves the end frame out (after an error), so that the reader fails as well. */
 int vl_dp_stream_close(struct vl_dp_stream *s, int whole, struct vl_err *e) VL_MUST_CHECK;
 
+/* The other side, for who can use documents before the writer is done: bytes go in as they come,
+ * documents come out as they are complete, each verified. Any kind of batch may come in: one that is
+ * no stream comes out whole at the end. */
+struct vl_dp_feed *vl_dp_feed_open(const char *name); /* name: borrowed, for messages */
+void vl_dp_feed_close(struct vl_dp_feed *f);
+void vl_dp_feed_add(struct vl_dp_feed *f, const void *p, size_t n);
+/* The next complete document, the caller's to free, with *got = 1; else *got = 0 and more bytes are
+ * needed. VL_E_DATA as soon as what began as a stream cannot go on. */
+int vl_dp_feed_next(struct vl_dp_feed *f, struct vl_batch *doc, int *got,
+                    struct vl_err *e) VL_MUST_CHECK;
+/* After the last byte: *is_stream = 1 and the stream was whole (VL_E_DATA when its end frame is
+ * missing: nothing that came out may be used), or 0 and *whole is the batch. */
+int vl_dp_feed_end(struct vl_dp_feed *f, struct vl_batch *whole, int *is_stream,
+                   struct vl_err *e) VL_MUST_CHECK;
+
 /* XXH3-128 content hash as 32 hex digits + NUL: column order, dtypes, shapes, data, meta_info. */
 int vl_dp_hash(const struct vl_batch *b, char hex[33], struct vl_err *e) VL_MUST_CHECK;
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "formats/safetensors.h"
 
@@ -41,17 +42,21 @@ static uint64_t content_limit(uint64_t n)
     return (n / 4 + 1) << 17;
 }
 
+int vl_is_document(const uint8_t *p)
+{
+    uint32_t magic = vl_get_le32(p);
+
+    return magic == VL_MAGIC_ZSTD || (magic & 0xFFFFFFF0u) == VL_MAGIC_HASH;
+}
+
 enum vl_bytes_kind vl_bytes_kind(const uint8_t *p, size_t n)
 {
-    uint32_t magic;
-
     if (n < 4)
         return VL_BYTES_RAW;
-    magic = vl_get_le32(p);
     if (n >= VL_END_FRAME && vl_get_le32(p + n - VL_END_FRAME) == VL_MAGIC_END &&
         vl_get_le32(p + n - VL_END_FRAME + 4) == VL_END_FRAME - 8)
         return VL_BYTES_STREAM;
-    if (magic != VL_MAGIC_ZSTD && (magic & 0xFFFFFFF0u) != VL_MAGIC_HASH)
+    if (!vl_is_document(p))
         return VL_BYTES_RAW;
     if (n > VL_TABLE_FOOTER && vl_get_le32(p + n - 4) == VL_MAGIC_SEEKABLE)
         return VL_BYTES_DOCUMENT;
@@ -431,27 +436,40 @@ int vl_source_header(const struct vl_source *s, struct vl_buf *out, struct vl_er
 
 /* ---- streams ---- */
 
-int vl_document_length(const char *name, const uint8_t *p, size_t n, size_t *len, struct vl_err *e)
+/* Cut short and damaged look alike at the end of the bytes; they are not when more will come. */
+int vl_document_next(const char *name, const uint8_t *p, size_t n, size_t *scanned,
+                     enum vl_next *next, size_t *len, struct vl_err *e)
 {
-    size_t at = 0;
+    size_t at = *scanned;
 
-    while (at < n) {
-        uint32_t magic = n - at >= 4 ? vl_get_le32(p + at) : 0;
-        size_t size = ZSTD_findFrameCompressedSize(p + at, n - at);
+    *next = VL_NEXT_MORE;
+    while (n - at >= 8) {
+        uint32_t magic = vl_get_le32(p + at);
+        size_t size;
 
-        if (ZSTD_isError(size))
-            return vl_fail(e, VL_E_DATA, "%s: byte %zu of a document: damaged or cut short: %s",
-                           name, at, ZSTD_getErrorName(size));
-        at += size;
-        if (magic == VL_MAGIC_TABLE) {
-            *len = at;
+        if (magic == VL_MAGIC_END && !at) {
+            if (vl_get_le32(p + 4) != VL_END_FRAME - 8)
+                return vl_fail(e, VL_E_DATA, "%s: the stream's end frame is damaged (length)",
+                               name);
+            *next = n >= VL_END_FRAME ? VL_NEXT_END : VL_NEXT_MORE;
             return 0;
         }
-        if (magic == VL_MAGIC_END)
+        size = ZSTD_findFrameCompressedSize(p + at, n - at);
+        if (ZSTD_getErrorCode(size) == ZSTD_error_srcSize_wrong)
             break;
+        if (ZSTD_isError(size) || magic == VL_MAGIC_END)
+            return vl_fail(e, VL_E_DATA, "%s: byte %zu of a document: damaged: %s", name, at,
+                           magic == VL_MAGIC_END ? "no seek table before the end frame"
+                                                 : ZSTD_getErrorName(size));
+        at += size;
+        *scanned = at;
+        if (magic == VL_MAGIC_TABLE) {
+            *len = at;
+            *next = VL_NEXT_DOCUMENT;
+            return 0;
+        }
     }
-    return vl_fail(e, VL_E_DATA, "%s: byte %zu: a document without its seek table: cut short", name,
-                   at);
+    return 0;
 }
 
 void vl_end_frame_put(uint8_t p[VL_END_FRAME], uint64_t documents, uint64_t rows)

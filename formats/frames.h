@@ -34,6 +34,7 @@ enum vl_bytes_kind {
     VL_BYTES_ZSTD,     /* zstd frames without either: foreign, or ours and cut */
 };
 enum vl_bytes_kind vl_bytes_kind(const uint8_t *p, size_t n);
+int vl_is_document(const uint8_t *p); /* from its first 4 bytes: zstd or a skippable frame */
 
 struct vl_frame {
     uint64_t at;  /* compressed bytes: from the start of the document */
@@ -79,10 +80,12 @@ int vl_source_header(const struct vl_source *s, struct vl_buf *out, struct vl_er
 int vl_source_fetch(const struct vl_source *s, const struct vl_want *w, size_t nw,
                     struct vl_err *e) VL_MUST_CHECK;
 
-/* Length of the document that starts at p: up to the end of its seek table. VL_E_DATA when n bytes
- * end before that. */
-int vl_document_length(const char *name, const uint8_t *p, size_t n, size_t *len,
-                       struct vl_err *e) VL_MUST_CHECK;
+/* What starts at p: a document of *len bytes, an end frame, or what needs more bytes to tell.
+ * *scanned (0 at a new start) keeps the place between calls with more bytes. VL_E_DATA for what is
+ * neither. */
+enum vl_next { VL_NEXT_MORE, VL_NEXT_DOCUMENT, VL_NEXT_END };
+int vl_document_next(const char *name, const uint8_t *p, size_t n, size_t *scanned,
+                     enum vl_next *next, size_t *len, struct vl_err *e) VL_MUST_CHECK;
 /* Reads an end frame (VL_END_FRAME bytes). */
 int vl_end_frame_get(const char *name, const uint8_t *p, uint64_t *documents, uint64_t *rows,
                      struct vl_err *e) VL_MUST_CHECK;

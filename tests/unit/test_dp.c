@@ -8,6 +8,7 @@
 #include "formats/fields.h"
 #include "formats/frames.h"
 #include "formats/safetensors.h"
+#include "libverl/base/fs.h"
 #include "libverl/base/publish.h"
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
@@ -188,6 +189,112 @@ static uint8_t *make_stream(const struct vl_batch *a, int64_t rows, int whole, s
     close(fd);
     *n = (size_t)got;
     return bytes;
+}
+
+/* A stream in pieces: documents come out when their last byte is there, whatever the pieces; what is
+ * no stream comes out whole; what is cut or changed is refused. */
+static void feed(void **state)
+{
+    static const size_t piece[] = { 7, 40, 1000, 1 << 20 };
+    struct vl_batch a, doc, whole, *got = vl_alloc(8 * sizeof *got);
+    struct vl_err e = { 0 };
+    uint8_t *bytes;
+    size_t n;
+    int is, k;
+
+    (void)state;
+    sample(&a, 10);
+    bytes = make_stream(&a, 3, 1, &n);
+    for (size_t i = 0; i < sizeof piece / sizeof *piece; i++) {
+        struct vl_dp_feed *f = vl_dp_feed_open("fed");
+        int docs = 0;
+
+        for (size_t at = 0; at < n; at += piece[i]) {
+            vl_dp_feed_add(f, bytes + at, n - at < piece[i] ? n - at : piece[i]);
+            do {
+                must(vl_dp_feed_next(f, &got[docs], &k, &e), &e);
+                docs += k;
+            } while (k);
+        }
+        assert_int_equal(docs, 4);
+        must(vl_dp_feed_end(f, &whole, &is, &e), &e);
+        assert_int_equal(is, 1);
+        vl_dp_feed_close(f);
+        must(vl_prov_join_stream(&whole, got, 4, &e), &e);
+        same_batch(&a, &whole);
+        vl_batch_free(&whole);
+        while (docs)
+            vl_batch_free(&got[--docs]);
+    }
+    /* cut at `cut`; then one bit changed there */
+    for (size_t cut = 0; cut <= n; cut += n - cut > 42 && cut % 13 ? 61 : 1) {
+        for (int flip = 0; flip < 2; flip++) {
+            struct vl_dp_feed *f = vl_dp_feed_open("fed");
+
+            if (flip && cut < n)
+                bytes[cut] ^= 0x20;
+            vl_dp_feed_add(f, bytes, flip ? n : cut);
+            if (flip && cut == n)
+                vl_dp_feed_add(f, "\0", 1); /* a byte too many */
+            do {
+                (void)!vl_dp_feed_next(f, &doc, &k, &e);
+                if (k)
+                    vl_batch_free(&doc);
+            } while (k && !e.code);
+            if (!e.code && !vl_dp_feed_next(f, &doc, &k, &e))
+                (void)!vl_dp_feed_end(f, &whole, &is, &e);
+            if (cut == n && !flip)
+                assert_int_equal(e.code, 0);
+            else
+                assert_int_equal(e.code, VL_E_DATA);
+            e = (struct vl_err){ 0 };
+            vl_dp_feed_close(f);
+            if (flip && cut < n)
+                bytes[cut] ^= 0x20;
+        }
+    }
+    free(bytes);
+    free(got);
+    vl_batch_free(&a);
+}
+
+/* Batches that are no stream: a document, a plain safetensors file, nothing. */
+static void feed_of_others(void **state)
+{
+    struct vl_batch a, doc, whole;
+    struct vl_err e = { 0 };
+
+    (void)state;
+    sample(&a, 10);
+    for (int plain = 0; plain < 2; plain++) {
+        struct vl_dp_feed *f = vl_dp_feed_open("fed");
+        struct vl_buf t = { 0 };
+        int k, is;
+
+        if (plain)
+            must(vl_dp_write_plain(&a, path("f.dp"), &e), &e);
+        else
+            must(vl_dp_write(&a, path("f.dp"), NULL, &e), &e);
+        must(vl_fs_read(path("f.dp"), 1 << 20, &t, &e), &e);
+        for (size_t i = 0; i < t.n; i++) {
+            vl_dp_feed_add(f, t.s + i, 1);
+            must(vl_dp_feed_next(f, &doc, &k, &e), &e);
+            assert_int_equal(k, 0);
+        }
+        must(vl_dp_feed_end(f, &whole, &is, &e), &e);
+        assert_int_equal(is, 0);
+        same_batch(&a, &whole);
+        vl_batch_free(&whole);
+        vl_dp_feed_close(f);
+        f = vl_dp_feed_open("fed");
+        vl_dp_feed_add(f, t.s, t.n - 1);
+        must(vl_dp_feed_next(f, &doc, &k, &e), &e);
+        assert_int_equal(vl_dp_feed_end(f, &whole, &is, &e), VL_E_DATA);
+        e = (struct vl_err){ 0 };
+        vl_dp_feed_close(f);
+        vl_buf_free(&t);
+    }
+    vl_batch_free(&a);
 }
 
 static void streams(void **state)
@@ -503,6 +610,8 @@ static int group(void)
         cmocka_unit_test(same_bytes_for_any_threads),
         cmocka_unit_test(selective),
         cmocka_unit_test(streams),
+        cmocka_unit_test(feed),
+        cmocka_unit_test(feed_of_others),
         cmocka_unit_test(files_of_others),
         cmocka_unit_test(headers),
         cmocka_unit_test(publishing),
