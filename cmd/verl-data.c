@@ -325,7 +325,8 @@ int main(int argc, char **argv)
           .key = "data.ignore_input_ids_mismatch",
           .dst = &o.ignore_mismatch,
           .flags = VL_F_PROV,
-          .help = "cut tokens that straddle the end of a turn, instead of failing" },
+          .help =
+              "take turns one by one where the whole is written otherwise, instead of failing" },
         { .type = VL_T_BOOL,
           .name = "eos",
           .dst = &o.eos,

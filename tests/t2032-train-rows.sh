@@ -76,6 +76,18 @@ END
     grep -q -e "--mask last" err && [ $(wc -l <err) = 1 ]
     data talk.jsonl --sft --mask last --template drop.jinja
     [ "$(verl-dump -k response_text o.dp)" = "{\"response_text\":\"(think)e\"}" ] || { verl-dump o.dp; false; }'
+ok "data.ignore_input_ids_mismatch: such a template gives each turn as it is when it is the last; counted" '
+    verl-data talk.jsonl -m "$bytes" --sft --template drop.jinja data.ignore_input_ids_mismatch=true -o o.dp 2>err
+    grep -q "writes earlier turns of 1 rows otherwise" err
+    [ "$(verl-dump -k prompt_text,response_text o.dp)" = "{\"prompt_text\":\"UhiA\",\"response_text\":\"(think)acUkA(think)e\"}" ]
+    [ "$(rows o.dp "[.responses, .response_mask] | transpose | map(select(.[1] == 0) | .[0]) | implode")" = "\"UkA\"" ]
+    printf "%s" "{% for m in messages %}{% if loop.last %}S{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}a{% endif %}" >odd.jinja
+    exits 65 data talk.jsonl --sft --template odd.jinja data.ignore_input_ids_mismatch=true 2>err
+    [ $(wc -l <err) = 1 ]'
+ok "a system prompt that a template adds by itself is not repeated in between" '
+    printf "%s" "{% if messages[0].role != \"system\" %}SYS;{% endif %}" >sys.jinja; cat drop.jinja >>sys.jinja
+    data talk.jsonl --sft --template sys.jinja data.ignore_input_ids_mismatch=true
+    [ "$(verl-dump -k prompt_text,response_text o.dp)" = "{\"prompt_text\":\"SYS;UhiA\",\"response_text\":\"(think)acUkA(think)e\"}" ]'
 ok "a generation prompt that the turn does not begin with is refused, with both texts" '
     printf "%s" "{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}{% if add_generation_prompt %}a<x>{% endif %}" >g.jinja
     exits 65 data talk.jsonl --sft --template g.jinja 2>err
@@ -116,6 +128,22 @@ ok "a cut response keeps its mask; rows left without a trained token are counted
     [ "$(rows o.dp .response_mask)" = "[1,1,1,0,0,0,0,1]" ]
     echo "{\"prompt\": \"a\", \"response\": \"\"}" | verl-data - -m "$bytes" --sft --no-eos -o o.dp 2>err
     grep -q "1 rows have no token to train on" err'
+
+if [ -n "$SHARED" ]; then
+    ok "Qwen3: its template drops earlier reasoning, so it is refused, or each turn keeps its own" '
+        q=$SHARED/data/chat_templates/qwen3.jinja
+        cat >q.jsonl <<END
+{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "<think>\\nr1\\n</think>\\n\\nac"}, {"role": "user", "content": "k"}, {"role": "assistant", "content": "<think>\\nr2\\n</think>\\n\\ne"}]}
+END
+        exits 65 data q.jsonl --sft --template "$q" 2>err
+        grep -q "does not write message 3" err
+        data q.jsonl --sft --template "$q" data.ignore_input_ids_mismatch=true
+        [ "$(verl-dump -k response_text o.dp | jq -r .response_text | grep -c "^<think>$")" = 2 ]
+        data q.jsonl --sft --template "$q" --mask last
+        [ "$(verl-dump -k response_text o.dp)" = "{\"response_text\":\"<think>\\nr2\\n</think>\\n\\ne<|im_end|>\\n\"}" ]'
+else
+    skip "no shared chat templates"
+fi
 
 # ---- pairs ----
 pair='{"prompt": "hello", "chosen": "ac", "rejected": "egi", "z": 1, "uid": "p"}'

@@ -83,7 +83,7 @@ struct vl_row_work {
     char *tmpl_text;
     int64_t now; /* what the templates show as the time, in seconds */
     int lenient; /* --check: an unknown data_source and length are counted, not refused */
-    int64_t templated, double_bos, no_bos, straddled;
+    int64_t templated, double_bos, no_bos, straddled, loose;
 };
 
 /* Opens the tokenizer's and the options' parts; close after an error too. */

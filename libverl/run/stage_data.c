@@ -363,6 +363,11 @@ static void report(struct data *d)
                 "in %" PRId64 " rows tokens straddle the end of a turn; they are cut there "
                 "(data.ignore_input_ids_mismatch)",
                 d->work.straddled);
+    if (d->work.loose)
+        vl_warn(log,
+                "the template writes earlier turns of %" PRId64 " rows otherwise; each is taken as "
+                "it is when it is the last (data.ignore_input_ids_mismatch)",
+                d->work.loose);
     if (d->untrained)
         vl_warn(log, "%" PRId64 " rows have no token to train on", d->untrained);
     if (d->work.no_bos)
