@@ -118,7 +118,9 @@ static const char *role = "actor", *optimizer = "AdamW";
         FLAG(NULL, P "use_dynamic_bsz", F("use_dynamic_bsz"), cut.dynamic, 0,                      \
              "cut by tokens even where rows are set"),                                             \
         ROW(VL_T_I64, NULL, P "ppo_max_token_len_per_gpu", F("ppo_max_token_len_per_gpu"),         \
-            cut.max_tokens, "TOKENS", 1, 1 << 30, 0, "tokens in one pass")
+            cut.max_tokens, "TOKENS", 1, 1 << 30, 0, "tokens in one pass"),                        \
+        FLAG("share-prompts", P "share_prompts", F("share_prompts"), share_prompts, VL_F_PROV,     \
+             "compute the prompt of rows that follow each other and have the same one once")
 
 #define PPO_ROWS(P, F)                                                                             \
     FLAG("stale-ok", NULL, NULL, stale_ok, 0,                                                      \

@@ -41,6 +41,25 @@ for role in actor critic sft; do
             cmp x.dp $role.dp
         done"
 done
+ok 'a prompt that rows share is computed once: the same loss, a gradient equal but for rounding' "
+    toy_rows 12 5 | jq -c 'range(4) as \$s | .sample = \$s | .responses[0] = 2 + \$s * 3 |
+        .advantages |= map(. * (\$s - 1.5))' | verl-batch from-json -q -i - |
+        verl-batch set-meta -q temperature 1 n 4 global_steps 5 | verl-logprob -q -m m -o g.dp
+    group='--role actor -m m -i g.dp actor.optim.lr=1e-3 actor.ppo_mini_batch_size=3 --compute fp32'
+    verl-update -q -s g1 \$group -o shared.dp
+    verl-update -q -s g2 \$group -o each.dp --no-share-prompts
+    for k in actor/pg_loss actor/grad_norm; do
+        awk -v a=\$(metric shared.dp \$k) -v b=\$(metric each.dp \$k) \
+            'BEGIN { d = a - b; s = a < 0 ? -a : a; exit !((d < 0 ? -d : d) <= 1e-5 * s + 1e-9) }'
+    done
+    ! cmp -s g1/current/exp_avg.safetensors g2/current/exp_avg.safetensors
+    for cut in '--micro-batch 1' '--micro-batch 5 --threads 2' '--recompute' \
+        'actor.ppo_max_token_len_per_gpu=20'; do
+        rm -rf s
+        verl-update -q -s s \$group \$cut -o x.dp
+        cmp s/current/params.safetensors g1/current/params.safetensors
+        cmp x.dp shared.dp
+    done"
 ok 'a token budget, and fp32, too' "
     for c in bf16 fp32; do
         rm -rf s t

@@ -7,7 +7,8 @@
  *
  * A page of kcache holds, for each key/value head, 16 keys transposed (D, 16), so that one vector
  * is one dimension of 16 keys; a page of vcache holds (16, D) per head. Unpaged keys are transposed
- * into scratch first: (D, T rounded up to 16) per sequence and head. */
+ * into scratch first: (D, T rounded up to 16) per sequence and head, a shared prefix once for each
+ * that shares it: copying it is nothing beside the products with it. */
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/cpu.h"
 
@@ -19,9 +20,9 @@
 
 /* Where one sequence's keys and values of one head are. */
 struct keys {
-    const float *kt;     /* unpaged: (D, tp); paged: NULL */
-    const float *v;      /* unpaged: row 0 */
-    int64_t tp, vstride; /* unpaged */
+    const float *kt;          /* unpaged: (D, tp); paged: NULL */
+    const float *v, *pv;      /* unpaged: row of position pre; row of position 0 */
+    int64_t tp, vstride, pre; /* unpaged */
     const int32_t *page;
     const float *kcache, *vcache; /* at the head's place in page 0 */
     int64_t page_floats;
@@ -46,6 +47,21 @@ static void scores(const struct vl_cpu *c, float *s, int64_t ld, const float *q,
                  M, c1 - j < VL_PAGE ? c1 - j : VL_PAGE, k->D, 0);
 }
 
+/* o (M, D) += p (M, ld) times the values v of positions j .. j+n-1; row m takes the keys of [lo[m],
+ * hi[m]) among them. clip: 2 M integers. */
+static void weigh_part(const struct vl_cpu *c, float *o, const float *p, int64_t ld, const float *v,
+                       int64_t vstride, int64_t j, int64_t n, int64_t M, int32_t D,
+                       const int64_t *lo, const int64_t *hi, int64_t *clip)
+{
+    for (int64_t m = 0; m < M; m++) {
+        int64_t a = lo[m] - j, b = hi[m] - j;
+
+        clip[m] = a < 0 ? 0 : a > n ? n : a;
+        clip[M + m] = b < 0 ? 0 : b > n ? n : b;
+    }
+    c->k.mulr(o, D, p + j, ld, v, vstride, M, D, clip, clip + M);
+}
+
 /* o (M, D) += p (M, ld) times the values; row m takes keys [lo[m], hi[m]), clip: 2 M integers. */
 static void weigh(const struct vl_cpu *c, float *o, const float *p, int64_t ld, int64_t M,
                   const struct keys *k, const int64_t *lo, const int64_t *hi, int64_t *clip)
@@ -53,19 +69,14 @@ static void weigh(const struct vl_cpu *c, float *o, const float *p, int64_t ld, 
     int64_t end = hi[M - 1];
 
     if (!k->page) {
-        c->k.mulr(o, k->D, p, ld, k->v, k->vstride, M, k->D, lo, hi);
+        if (lo[0] < k->pre)
+            weigh_part(c, o, p, ld, k->pv, k->vstride, 0, k->pre, M, k->D, lo, hi, clip);
+        weigh_part(c, o, p, ld, k->v, k->vstride, k->pre, end - k->pre, M, k->D, lo, hi, clip);
         return;
     }
-    for (int64_t j = lo[0] & ~(int64_t)15; j < end; j += VL_PAGE) {
-        for (int64_t m = 0; m < M; m++) {
-            int64_t a = lo[m] - j, b = hi[m] - j;
-
-            clip[m] = a < 0 ? 0 : a > VL_PAGE ? VL_PAGE : a;
-            clip[M + m] = b < 0 ? 0 : b > VL_PAGE ? VL_PAGE : b;
-        }
-        c->k.mulr(o, k->D, p + j, ld, k->vcache + k->page[j / VL_PAGE] * k->page_floats, k->D, M,
-                  k->D, clip, clip + M);
-    }
+    for (int64_t j = lo[0] & ~(int64_t)15; j < end; j += VL_PAGE)
+        weigh_part(c, o, p, ld, k->vcache + k->page[j / VL_PAGE] * k->page_floats, k->D, j, VL_PAGE,
+                   M, k->D, lo, hi, clip);
 }
 
 /* Query rows of the block times heads of the group as (rows * G, D), scaled. */
@@ -125,7 +136,7 @@ static int64_t kt_floats(const struct vl_seq *seq, int64_t nseq, const struct vl
 
     for (int64_t i = 0; i < nseq; i++)
         if (!seq[i].page)
-            n += up16(seq[i].n) * a->K * a->D;
+            n += up16(seq[i].pos + seq[i].n) * a->K * a->D;
     return n;
 }
 
@@ -161,7 +172,7 @@ static struct plan make_plan(struct vl_cpu *c, const struct vl_seq *seq, int64_t
                 p.block[at++] =
                     (struct block){ (int32_t)i, h, j, seq[i].n - j < r ? seq[i].n - j : r };
         p.kt[i] = ktn;
-        ktn += seq[i].page ? 0 : up16(seq[i].n) * a->K * a->D;
+        ktn += seq[i].page ? 0 : up16(seq[i].pos + seq[i].n) * a->K * a->D;
         items = (int64_t)r * (a->H / a->K) > items ? (int64_t)r * (a->H / a->K) : items;
     }
     p.buf = (size_t)(items * (2 * a->D + up16(most) + 24));
@@ -180,9 +191,12 @@ static struct keys keys_of(const float *qkv, const float *kcache, const float *v
                               .vcache = vcache + place,
                               .page_floats = (int64_t)VL_PAGE * a->K * a->D,
                               .D = a->D };
-    return (struct keys){ .kt = kt + (int64_t)head * a->D * up16(s->n),
-                          .tp = up16(s->n),
-                          .v = qkv + s->row * row_width(a) + (int64_t)(a->H + a->K + head) * a->D,
+    place = (int64_t)(a->H + a->K + head) * a->D;
+    return (struct keys){ .kt = kt + (int64_t)head * a->D * up16(s->pos + s->n),
+                          .tp = up16(s->pos + s->n),
+                          .v = qkv + s->row * row_width(a) + place,
+                          .pv = qkv + s->prefix * row_width(a) + place,
+                          .pre = s->pos,
                           .vstride = row_width(a),
                           .D = a->D };
 }
@@ -211,12 +225,16 @@ static void transpose_task(void *arg, int64_t i, int thread)
     const struct job *j = arg;
     const struct vl_attn *a = j->a;
     const struct vl_seq *s = j->seq + i / a->K;
-    int64_t h = i % a->K;
+    int64_t h = i % a->K, width = row_width(a), tp = up16(s->pos + s->n);
+    const float *key = j->qkv + (a->H + h) * a->D;
+    float *kt = j->kt + j->plan.kt[i / a->K] + h * a->D * tp;
 
     (void)thread;
-    if (!s->page)
-        transpose(j->kt + j->plan.kt[i / a->K] + h * a->D * up16(s->n),
-                  j->qkv + s->row * row_width(a) + (a->H + h) * a->D, row_width(a), s->n, a->D);
+    if (s->page)
+        return;
+    transpose(kt, tp, 0, key + s->prefix * width, width, s->pos, a->D);
+    transpose(kt, tp, s->pos, key + s->row * width, width, s->n, a->D);
+    pad_columns(kt, tp, s->pos + s->n, a->D);
 }
 
 static void block_task(void *arg, int64_t i, int thread)

@@ -21,23 +21,28 @@ static inline int64_t key_from(const struct vl_attn *a, int64_t t)
     return a->window > 0 && t + 1 > a->window ? t + 1 - a->window : 0;
 }
 
-/* dst (D, up16(n)) = transpose of n rows of D floats, zero in the padding columns. */
-static inline void transpose(float *dst, const float *src, int64_t stride, int64_t n, int32_t D)
+/* Columns j0 .. j0+n-1 of dst (D, tp) = transpose of n rows of D floats. */
+static inline void transpose(float *dst, int64_t tp, int64_t j0, const float *src, int64_t stride,
+                             int64_t n, int32_t D)
 {
-    int64_t tp = up16(n);
-
     for (int64_t j = 0; j < n; j += 16) {
         int64_t m = n - j < 16 ? n - j : 16;
 
         for (int32_t d = 0; d < D; d++) {
-            float *o = dst + d * tp + j;
+            float *o = dst + d * tp + j0 + j;
 
             for (int64_t i = 0; i < m; i++)
                 o[i] = src[(j + i) * stride + d];
-            for (int64_t i = m; i < 16; i++)
-                o[i] = 0;
         }
     }
+}
+
+/* Columns n .. up16(n)-1 of dst (D, tp) = 0. */
+static inline void pad_columns(float *dst, int64_t tp, int64_t n, int32_t D)
+{
+    for (int32_t d = 0; d < D; d++)
+        for (int64_t j = n; j < up16(n); j++)
+            dst[d * tp + j] = 0;
 }
 
 #endif

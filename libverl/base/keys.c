@@ -556,6 +556,8 @@ const struct vl_key vl_keys[] = {
     { "algorithm.gdpo_whiten", "true", NULL, "verl-advantage", NULL },
     { "algorithm.sppo_beta", "1.0", NULL, "verl-advantage", NULL },
     { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },
+    { "actor_rollout_ref.actor.share_prompts", "true", NULL, "verl-update", NULL },
+    { "critic.share_prompts", "true", NULL, "verl-update", NULL },
     /* ours: what an inference engine samples by, which verl leaves to the engine */
     { "actor_rollout_ref.rollout.min_p", "0", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.min_tokens", "0", NULL, "verl-rollout", NULL },

@@ -24,11 +24,15 @@ struct vl_weight; /* a matrix (out O, in I), packed as the backend likes */
 
 /* One sequence's query rows in a packed batch. */
 struct vl_seq {
-    int64_t row;         /* its first row in q, k, v and out */
-    int32_t n;           /* rows */
-    int32_t pos;         /* position of the first row; keys 0 .. pos+i are visible to row i */
-    const int32_t *page; /* host: pages holding positions 0 .. pos+n-1 of the caches, in order; NULL
-                            (then pos = 0): the keys are rows row .. row+n-1 of k and v themselves */
+    int64_t row; /* its first row in q, k, v and out */
+    int32_t n;   /* rows */
+    int32_t pos; /* position of the first row; keys 0 .. pos+i are visible to row i */
+    const int32_t
+        *page;      /* host: pages holding positions 0 .. pos+n-1 of the caches, in order; NULL:
+                            the keys are rows row .. row+n-1 of k and v themselves, after, for
+                            pos > 0, those of another sequence: */
+    int64_t prefix; /* its row; it has pos rows from position 0, no pages, and those that share it
+                       follow it directly */
 };
 
 struct vl_attn {

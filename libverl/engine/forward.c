@@ -121,6 +121,12 @@ static int check_packed(const struct vl_engine *g, const struct vl_packed *p, in
             return vl_fail(e, VL_E_BUG, "engine: negative position %d", p->pos[i]);
         top = p->pos[i] >= top ? p->pos[i] + 1 : top;
     }
+    for (int64_t i = 0; i < p->nseq; i++) {
+        const struct vl_seq *s = &p->seq[i];
+
+        if (s->pos && !s->page && (s->prefix < 0 || s->prefix + s->pos > s->row))
+            return vl_fail(e, VL_E_BUG, "engine: sequence %" PRId64 " has no prefix before it", i);
+    }
     for (int64_t j = 0; p->target && j < p->M; j++)
         if (p->target[j] < 0 || p->target[j] >= V)
             return vl_fail(e, VL_E_DATA,

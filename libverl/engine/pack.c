@@ -188,71 +188,164 @@ void vl_rows_free(struct vl_rows *r)
     *r = (struct vl_rows){ 0 };
 }
 
-int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                     int64_t unit, int64_t max_rows, int64_t max_tokens, int64_t *first)
+/* ---- what rows cost, and where they may be cut ---- */
+
+static int same_prompt(const struct vl_rows *r, int64_t a, int64_t b)
 {
-    int64_t k = 0, tokens = 0, count = 0;
+    return r->plen[a] == r->plen[b] &&
+           !memcmp(r->ids + r->start[a], r->ids + r->start[b], (size_t)r->plen[a] * sizeof *r->ids);
+}
+
+/* Whether the row's tokens are computed at all. */
+static int live(const struct vl_rows *r, int64_t row)
+{
+    return r->rlen[row] > 0;
+}
+
+/* Tokens of the row beside `before`, the row packed last (-1: none). */
+static int64_t row_cost(const struct vl_rows *r, int64_t row, int64_t before, int share)
+{
+    if (!live(r, row))
+        return 0;
+    if (r->at_end)
+        return vl_rows_tokens(r, row);
+    return r->rlen[row] +
+           (share && before >= 0 && same_prompt(r, before, row) ? 0 : r->plen[row] - 1);
+}
+
+/* The rows i .. end-1 stay together. */
+static int64_t block_end(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
+                         int64_t i, const struct vl_micro_rule *rule)
+{
+    int64_t unit = rule->unit > 1 ? rule->unit : 1, end = i + unit;
+
+    while (rule->share && rule->whole && end < n &&
+           same_prompt(r, rows ? rows[end - 1] : base + end - 1, rows ? rows[end] : base + end))
+        end += unit;
+    return end;
+}
+
+/* Tokens of rows i .. end-1; *before: see row_cost, moved on. */
+static int64_t block_cost(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t i,
+                          int64_t end, int share, int64_t *before)
+{
+    int64_t tokens = 0;
+
+    for (; i < end; i++) {
+        int64_t row = rows ? rows[i] : base + i;
+
+        tokens += row_cost(r, row, *before, share);
+        *before = live(r, row) ? row : *before;
+    }
+    return tokens;
+}
+
+int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
+                     const struct vl_micro_rule *rule, int64_t *first)
+{
+    int64_t k = 0, tokens = 0, before = -1, end;
 
     first[0] = 0;
-    for (int64_t i = 0; i < n; i += unit) {
-        int64_t t = 0;
+    for (int64_t i = 0; i < n; i = end) {
+        int64_t last = before, t;
 
-        for (int64_t j = i; j < i + unit; j++)
-            t += vl_rows_tokens(r, rows ? rows[j] : base + j);
-        if (count &&
-            ((max_rows && count + unit > max_rows) || (max_tokens && tokens + t > max_tokens))) {
+        end = block_end(r, rows, base, n, i, rule);
+        t = block_cost(r, rows, base, i, end, rule->share, &last);
+        if (i > first[k] && ((rule->max_rows && end - first[k] > rule->max_rows) ||
+                             (rule->max_tokens && tokens + t > rule->max_tokens))) {
             first[++k] = i;
-            count = tokens = 0;
+            last = -1;
+            tokens = 0;
+            t = block_cost(r, rows, base, i, end, rule->share, &last);
         }
-        count += unit;
         tokens += t;
+        before = last;
     }
-    if (count)
+    if (n)
         first[++k] = n;
     return k;
 }
 
-static void pack_row(struct vl_pack *k, const struct vl_rows *r, int64_t row)
+void vl_pack_extent(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
+                    int share, int64_t *N, int64_t *M)
+{
+    int64_t before = -1;
+
+    *N = block_cost(r, rows, base, 0, n, share, &before);
+    *M = 0;
+    for (int64_t i = 0; i < n; i++)
+        *M += r->rlen[rows ? rows[i] : base + i];
+}
+
+/* ---- packing ---- */
+
+/* Tokens from .. to-1 of a row as a sequence; prefix: the row of token 0 where from > 0. */
+static void put_tokens(struct vl_pack *k, const struct vl_rows *r, int64_t row, int64_t from,
+                       int64_t to, int64_t prefix)
 {
     struct vl_packed *p = &k->p;
-    int64_t n = vl_rows_tokens(r, row), at = p->N;
 
-    if (!n)
-        return;
-    memcpy(k->ids + at, r->ids + r->start[row], (size_t)n * sizeof *k->ids);
-    for (int64_t i = 0; i < n; i++)
-        k->pos[at + i] = (int32_t)i;
-    k->seq[p->nseq++] = (struct vl_seq){ .row = at, .n = (int32_t)n };
+    memcpy(k->ids + p->N, r->ids + r->start[row] + from, (size_t)(to - from) * sizeof *k->ids);
+    for (int64_t t = from; t < to; t++)
+        k->pos[p->N + t - from] = (int32_t)t;
+    k->seq[p->nseq++] = (struct vl_seq){
+        .row = p->N, .n = (int32_t)(to - from), .pos = (int32_t)from, .prefix = prefix
+    };
+    p->N += to - from;
+}
+
+/* The row's sequence and outputs. */
+static void pack_row(struct vl_pack *k, const struct vl_rows *r, int64_t row, int64_t from,
+                     int64_t prefix)
+{
+    struct vl_packed *p = &k->p;
+    int64_t n = vl_rows_tokens(r, row), at = p->N - from; /* of token 0, were it there */
+    const int32_t *id = r->ids + r->start[row];
+
+    put_tokens(k, r, row, from, r->at_end ? n : n - 1, prefix);
     for (int32_t t = 0; t < r->rlen[row]; t++) {
-        int64_t j = p->M++, at_t = at + (r->at_end ? n : r->plen[row] + t);
+        int64_t j = p->M++, next = r->at_end ? n : r->plen[row] + t;
 
-        k->out[j] = at_t - 1;
-        k->target[j] = r->at_end ? 0 : k->ids[at_t]; /* a score predicts no token */
+        k->out[j] = at + next - 1;
+        k->target[j] = r->at_end ? 0 : id[next]; /* a score predicts no token */
         k->cell[j] = row * r->R + t;
     }
-    p->N += n;
+}
+
+/* Live rows list[0..n) with the same prompt. */
+static void pack_run(struct vl_pack *k, const struct vl_rows *r, const int64_t *list, int64_t n)
+{
+    int64_t prefix = k->p.N, from = n > 1 ? r->plen[list[0]] - 1 : 0;
+
+    if (from > 0)
+        put_tokens(k, r, list[0], 0, from, 0);
+    for (int64_t i = 0; i < n; i++)
+        pack_row(k, r, list[i], from, from > 0 ? prefix : 0);
 }
 
 void vl_pack_rows(struct vl_pack *k, const struct vl_rows *r, const int64_t *rows, int64_t base,
-                  int64_t n)
+                  int64_t n, int share)
 {
-    size_t N = 0, M = 0;
+    int64_t *list = vl_alloc((size_t)n * sizeof *list), used = 0, run, N, M;
 
     *k = (struct vl_pack){ 0 };
-    for (int64_t i = 0; i < n; i++) {
-        int64_t row = rows ? rows[i] : base + i;
-
-        N += (size_t)vl_rows_tokens(r, row);
-        M += (size_t)r->rlen[row];
-    }
-    k->ids = vl_alloc(N * sizeof *k->ids);
-    k->pos = vl_alloc(N * sizeof *k->pos);
-    k->seq = vl_alloc((size_t)n * sizeof *k->seq);
-    k->out = vl_alloc(M * sizeof *k->out);
-    k->target = vl_alloc(M * sizeof *k->target);
-    k->cell = vl_alloc(M * sizeof *k->cell);
+    vl_pack_extent(r, rows, base, n, share, &N, &M);
+    k->ids = vl_alloc((size_t)N * sizeof *k->ids);
+    k->pos = vl_alloc((size_t)N * sizeof *k->pos);
+    k->seq = vl_alloc((size_t)(2 * n) * sizeof *k->seq);
+    k->out = vl_alloc((size_t)M * sizeof *k->out);
+    k->target = vl_alloc((size_t)M * sizeof *k->target);
+    k->cell = vl_alloc((size_t)M * sizeof *k->cell);
     for (int64_t i = 0; i < n; i++)
-        pack_row(k, r, rows ? rows[i] : base + i);
+        if (live(r, rows ? rows[i] : base + i))
+            list[used++] = rows ? rows[i] : base + i;
+    for (int64_t i = 0; i < used; i += run) {
+        run = 1;
+        while (share && !r->at_end && i + run < used && same_prompt(r, list[i], list[i + run]))
+            run++;
+        pack_run(k, r, list + i, run);
+    }
+    free(list);
     k->p.ids = k->ids;
     k->p.pos = k->pos;
     k->p.seq = k->seq;

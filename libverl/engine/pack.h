@@ -6,7 +6,13 @@
  * the model's output at its packed position p + t - 1, which predicts the token at p + t.
  *
  *     columns   - - a b | x y z -      P = 4, R = 4
- *     packed    a b x y z              outputs at b x y -> response cells 0 1 2, predicting x y z */
+ *     packed    a b x y                outputs at b x y -> response cells 0 1 2, predicting x y z
+ *
+ * The last token predicts nothing and is left out, as is a row without a response. Rows that follow
+ * each other and have the same prompt can share it: all of it but its last token is computed once.
+ *
+ *     a b | x y z     packed    a | b x y | b u      outputs at all but a
+ *     a b | u v                 sequence 0, which 1 and 2 continue from position 1 */
 #ifndef VL_PACK_H
 #define VL_PACK_H
 
@@ -39,12 +45,20 @@ static inline int64_t vl_rows_tokens(const struct vl_rows *r, int64_t row)
     return r->start[row + 1] - r->start[row];
 }
 
-/* Cuts the n rows rows[0..n) (NULL: base .. base+n-1) into micro-batches in that order: at most
- * max_rows rows (0 = any) and max_tokens tokens (0 = any). n is a multiple of `unit`: so many rows
- * that follow each other stay together, even where they are more than the limits. Micro-batch k is the rows first[k] .. first[k+1]-1 of the n (first needs n + 1 entries);
- * returns how many there are. */
+/* How rows become micro-batches. */
+struct vl_micro_rule {
+    int64_t max_rows, max_tokens; /* 0 = any */
+    int64_t unit; /* 0 and 1: none; so many rows that follow each other stay together */
+    int share;    /* rows with the same prompt share it */
+    int whole; /* all rows that could share a prompt stay together: no cut then shows in a gradient */
+};
+
+/* Cuts the n rows rows[0..n) (NULL: base .. base+n-1) into micro-batches in that order; n is a
+ * multiple of rule->unit. What stays together does so even where it is more than the limits.
+ * Micro-batch k is the rows first[k] .. first[k+1]-1 of the n (first needs n + 1 entries); returns how
+ * many there are. */
 int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                     int64_t unit, int64_t max_rows, int64_t max_tokens, int64_t *first);
+                     const struct vl_micro_rule *rule, int64_t *first);
 
 /* A packed micro-batch and where its outputs belong. */
 struct vl_pack {
@@ -57,7 +71,10 @@ struct vl_pack {
 
 /* Packs rows[0..n) (NULL: base .. base+n-1). Free with vl_pack_free. */
 void vl_pack_rows(struct vl_pack *k, const struct vl_rows *r, const int64_t *rows, int64_t base,
-                  int64_t n);
+                  int64_t n, int share);
+/* Tokens (p.N) and outputs (p.M) of that, without packing. */
+void vl_pack_extent(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
+                    int share, int64_t *N, int64_t *M);
 void vl_pack_free(struct vl_pack *k);
 /* dst (B, R) [cell j] = src (M); other cells stay as they are (zero them once). */
 void vl_pack_scatter(float *dst, const struct vl_pack *k, const float *src);

@@ -141,6 +141,7 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
     int64_t *cost = vl_alloc((size_t)r->B * sizeof *cost);
     int64_t *range = vl_alloc((size_t)(size + 1) * sizeof *range), lo, n;
     int by_rows = cut->rows != VL_NULL_I64 && cut->rows > 0;
+    struct vl_micro_rule rule = { .share = 1 };
 
     for (int64_t i = 0; i < r->B; i++)
         cost[i] = vl_rows_tokens(r, i);
@@ -155,14 +156,14 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
                                 .rlen = r->rlen + lo,
                                 .at_end = r->at_end };
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
-    s->micros = vl_micro_cut(
-        &s->rows, NULL, 0, n, 1, by_rows && !cut->dynamic ? cut->rows : 0,
-        !by_rows || cut->dynamic ? vl_infer_token_budget(f, cut->max_tokens) : 0, s->first);
+    rule.max_rows = by_rows && !cut->dynamic ? cut->rows : 0;
+    rule.max_tokens = rule.max_rows ? 0 : vl_infer_token_budget(f, cut->max_tokens);
+    s->micros = vl_micro_cut(&s->rows, NULL, 0, n, &rule, s->first);
     for (int64_t k = 0; k < s->micros; k++) {
-        int64_t tokens = 0, outputs = 0;
+        int64_t tokens, outputs;
 
-        for (int64_t i = s->first[k]; i < s->first[k + 1]; i++)
-            tokens += vl_rows_tokens(&s->rows, i), outputs += s->rows.rlen[i];
+        vl_pack_extent(&s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k], 1, &tokens,
+                       &outputs);
         s->N = tokens > s->N ? tokens : s->N;
         s->M = outputs > s->M ? outputs : s->M;
     }
@@ -223,7 +224,7 @@ static int run_share(struct vl_ctx *x, struct vl_infer *f, struct share *s, floa
     for (int64_t k = 0; k < s->micros && !e->code; k++) {
         struct vl_pack pack;
 
-        vl_pack_rows(&pack, &s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k]);
+        vl_pack_rows(&pack, &s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k], 1);
         if (s->K ? !run_topk(f, s, &pack, inv_temp, e)
                  : !vl_engine_forward(f->eng, &pack.p, inv_temp, 0, s->out[VL_INFER_LOGP],
                                       s->out[VL_INFER_ENTROPY], s->out[VL_INFER_SUM_PI2],

@@ -83,6 +83,7 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .shuffle = role == VL_ROLE_SFT,
                                   .data_seed = role == VL_ROLE_SFT ? VL_NULL_I64 : 42,
                                   .cut = { .rows = VL_NULL_I64, .max_tokens = 16384 },
+                                  .share_prompts = 1,
                                   .compute = "auto",
                                   .temperature = 1,
                                   .pg = pg,

@@ -41,6 +41,7 @@ struct vl_update_opts {
     int64_t data_seed; /* VL_NULL_I64: --seed */
     struct vl_cut cut;
     int64_t micro_batch; /* --micro-batch: rows, before cut */
+    int share_prompts;   /* rows that follow each other compute an equal prompt once */
     const char *compute;
     int recompute;
     /* losses */

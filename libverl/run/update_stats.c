@@ -99,7 +99,8 @@ static int forward_rows(struct vl_update *u, const int64_t *rows, int64_t n, str
         struct vl_pack pack;
         float *logp;
 
-        vl_pack_rows(&pack, &u->data.rows, list + first[k], 0, first[k + 1] - first[k]);
+        vl_pack_rows(&pack, &u->data.rows, list + first[k], 0, first[k + 1] - first[k],
+                     u->o->share_prompts);
         logp = vl_alloc(sizeof *logp * (size_t)(pack.p.M + 1));
         if (!vl_engine_forward(u->f.eng, &pack.p, u->data.inv_temp, 0, logp, NULL, NULL, NULL, e))
             vl_pack_scatter(u->data.new_logp, &pack, logp);

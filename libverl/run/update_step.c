@@ -77,7 +77,7 @@ static void micro_init(struct micro *m, const struct vl_update *u, const int64_t
     int64_t M;
 
     *m = (struct micro){ .B = n };
-    vl_pack_rows(&m->pack, &d->rows, rows, 0, n);
+    vl_pack_rows(&m->pack, &d->rows, rows, 0, n, u->o->share_prompts);
     M = m->pack.p.M;
     m->first = vl_alloc(sizeof *m->first * (size_t)(n + 1));
     for (int64_t i = 0; i < n; i++)
@@ -197,8 +197,14 @@ int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n,
                        : !c->dynamic && c->rows != VL_NULL_I64 && c->rows > 0 ? c->rows
                                                                               : 0;
 
-    return vl_micro_cut(&u->data.rows, rows, 0, n, unit(u), max_rows,
-                        max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens), first);
+    struct vl_micro_rule rule = { .max_rows = max_rows,
+                                  .max_tokens =
+                                      max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens),
+                                  .unit = unit(u),
+                                  .share = u->o->share_prompts,
+                                  .whole = 1 };
+
+    return vl_micro_cut(&u->data.rows, rows, 0, n, &rule, first);
 }
 
 void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
@@ -211,14 +217,10 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
     *N = *M = 0;
     k = vl_update_cut(u, pair, n, first);
     for (int64_t j = 0; j < k; j++) {
-        int64_t tokens = 0, out = 0;
+        int64_t tokens, out;
 
-        for (int64_t i = first[j]; i < first[j + 1]; i++) {
-            int64_t row = pair ? pair[i] : i;
-
-            tokens += vl_rows_tokens(r, row);
-            out += r->rlen[row];
-        }
+        vl_pack_extent(r, pair ? pair + first[j] : NULL, first[j], first[j + 1] - first[j],
+                       u->o->share_prompts && !u->o->shuffle, &tokens, &out);
         *N = tokens > *N ? tokens : *N;
         *M = out > *M ? out : *M;
     }

@@ -13,6 +13,7 @@
 #include "libverl/engine/engine.h"
 #include "libverl/engine/generate.h"
 #include "libverl/engine/internal.h"
+#include "libverl/engine/pack.h"
 
 #define VOCAB 29
 
@@ -284,6 +285,105 @@ static void gradients(void **state)
         free(grad);
         vl_engine_free(g);
         be->close(be);
+        free_model(&m);
+    }
+}
+
+/* Two groups that share a prompt of 6 and 3 tokens, and a row alone: log-probs of the rows and
+ * gradients with the prompt computed once and for each row. */
+#define ROWS_B 8
+#define ROWS_R 5
+struct shared {
+    struct vl_rows rows;
+    int64_t start[ROWS_B + 1];
+    int32_t ids[128], plen[ROWS_B], rlen[ROWS_B];
+    float dlogp[ROWS_B * ROWS_R], dent[ROWS_B * ROWS_R]; /* by cell */
+};
+
+static void make_shared(struct shared *s)
+{
+    static const int32_t plen[] = { 6, 6, 6, 6, 3, 3, 3, 4 }, rlen[] = { 3, 5, 0, 1, 2, 5, 4, 3 };
+
+    memset(s, 0, sizeof *s);
+    lcg = 5;
+    for (int i = 0; i < ROWS_B; i++) {
+        int same = i && plen[i] == plen[i - 1];
+
+        s->plen[i] = plen[i], s->rlen[i] = rlen[i];
+        for (int t = 0; t < plen[i] + rlen[i]; t++)
+            s->ids[s->start[i] + t] = same && t < plen[i] ? s->ids[s->start[i - 1] + t]
+                                                          : (int32_t)(fabsf(rnd()) * (VOCAB - 1));
+        s->start[i + 1] = s->start[i] + plen[i] + rlen[i];
+    }
+    for (int k = 0; k < ROWS_B * ROWS_R; k++)
+        s->dlogp[k] = rnd(), s->dent[k] = rnd();
+    s->rows = (struct vl_rows){
+        .B = ROWS_B, .R = ROWS_R, .start = s->start, .ids = s->ids, .plen = s->plen, .rlen = s->rlen
+    };
+}
+
+/* column: log-probs (or values) and entropy by cell; returns the gradient. */
+static float *shared_gradient(const struct vl_model *m, const struct shared *s,
+                              const struct vl_micro_rule *rule, float column[2][ROWS_B * ROWS_R])
+{
+    struct vl_backend *be = backend(2);
+    struct vl_engine *g = engine(m, be, 0);
+    int64_t first[ROWS_B + 1], n = vl_micro_cut(&s->rows, NULL, 0, ROWS_B, rule, first);
+    struct vl_err e = { 0 };
+    float *grad;
+
+    vl_engine_zero_grads(g);
+    for (int64_t k = 0; k < n; k++) {
+        float logp[ROWS_B * ROWS_R], ent[ROWS_B * ROWS_R], d[2][ROWS_B * ROWS_R];
+        struct vl_pack p;
+        int value = g->cfg.head == VL_HEAD_VALUE;
+
+        vl_pack_rows(&p, &s->rows, NULL, first[k], first[k + 1] - first[k], rule->share);
+        vl_pack_gather(d[0], &p, s->dlogp);
+        vl_pack_gather(d[1], &p, s->dent);
+        if (vl_engine_forward(g, &p.p, INV_TEMP, 1, logp, value ? NULL : ent, NULL, logp, &e) ||
+            vl_engine_backward(g, d[0], d[1], d[0], &e))
+            fail_msg("%s", e.msg);
+        vl_pack_scatter(column[0], &p, logp);
+        if (!value)
+            vl_pack_scatter(column[1], &p, ent);
+        vl_pack_free(&p);
+    }
+    grad = copy_grads(g);
+    vl_engine_free(g);
+    be->close(be);
+    return grad;
+}
+
+static void shared_prompts(void **state)
+{
+    static const struct vl_micro_rule plain = { 0 }, shared = { .share = 1, .whole = 1 };
+    static const struct vl_micro_rule cut = { .share = 1, .whole = 1, .max_rows = 1 };
+
+    (void)state;
+    for (int w = 0; w < NWHICH; w++) {
+        struct vl_config c = make_cfg((enum which)w);
+        float want[2][ROWS_B * ROWS_R] = { 0 }, got[2][ROWS_B * ROWS_R] = { 0 };
+        float *a, *b, *d;
+        double diff = 0, norm = 0;
+        struct shared s;
+        struct vl_model m;
+
+        make_model(&m, &c);
+        make_shared(&s);
+        a = shared_gradient(&m, &s, &plain, want);
+        b = shared_gradient(&m, &s, &shared, got);
+        assert_memory_equal(want, got, sizeof want);
+        d = shared_gradient(&m, &s, &cut, got);
+        assert_memory_equal(want, got, sizeof want);
+        assert_memory_equal(b, d, (size_t)m.count * sizeof *b); /* no cut shows */
+        for (int64_t i = 0; i < m.count; i++) {
+            diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+            norm += (double)a[i] * a[i];
+        }
+        if (!(sqrt(diff / norm) < 2e-6))
+            fail_msg("%s: gradients differ by %g of their norm", names[w], sqrt(diff / norm));
+        free(a), free(b), free(d);
         free_model(&m);
     }
 }
@@ -630,10 +730,10 @@ static void rope_frequencies(void **state)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(gradients),          cmocka_unit_test(gradient_bits),
-        cmocka_unit_test(generation_bits),    cmocka_unit_test(generation_edges),
-        cmocka_unit_test(generation_refuses), cmocka_unit_test(no_outputs),
-        cmocka_unit_test(rope_frequencies),
+        cmocka_unit_test(gradients),        cmocka_unit_test(shared_prompts),
+        cmocka_unit_test(gradient_bits),    cmocka_unit_test(generation_bits),
+        cmocka_unit_test(generation_edges), cmocka_unit_test(generation_refuses),
+        cmocka_unit_test(no_outputs),       cmocka_unit_test(rope_frequencies),
     };
 
     return cmocka_run_group_tests(t, NULL, NULL);

@@ -358,6 +358,60 @@ static void test_attention_alone(void **state)
     }
 }
 
+/* Sequences of a shared prefix of P rows and own ones: what each row gives is what it gives in a
+ * sequence of its own, and so are the gradients of its own rows; the prefix's are sums. */
+static void shared_case(struct vl_backend *be, const struct vl_attn *a, int32_t P)
+{
+    enum { SHARERS = 3 };
+    static const int32_t own[SHARERS] = { 1, 30, 17 };
+    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, N = P + 48;
+    float *qkv = krand(N * W, 2, 1), *dout = krand(N * O, 1, 2), *all = kzero((P + 30) * W);
+    float *o = kzero(N * O), *lse = kzero(N * a->H), *d = kzero(N * W), *sum = kzero(P * W);
+    float *o1 = kzero((P + 30) * O), *lse1 = kzero((P + 30) * a->H), *d1 = kzero((P + 30) * W);
+    struct vl_seq seq[1 + SHARERS] = { { .n = P } };
+    int64_t at = P;
+
+    for (int i = 0; i < SHARERS; at += own[i++])
+        seq[i + 1] = (struct vl_seq){ .row = at, .n = own[i], .pos = P };
+    be->attention(be->ctx, o, lse, qkv, NULL, NULL, seq, 1 + SHARERS, a);
+    be->attention_bwd(be->ctx, d, dout, o, lse, qkv, seq, 1 + SHARERS, a);
+    for (int i = 0; i <= SHARERS; i++) {
+        int32_t n = i ? own[i - 1] : 0;
+        int64_t row = i ? seq[i].row : 0;
+        struct vl_seq one = { .n = P + n };
+        float *dout1 = kzero((P + n) * O); /* the prefix's own gradient counts once, at i = 0 */
+
+        memcpy(all, qkv, (size_t)(P * W) * 4);
+        memcpy(all + P * W, qkv + row * W, (size_t)(n * W) * 4);
+        memcpy(dout1, dout, i ? 0 : (size_t)(P * O) * 4);
+        memcpy(dout1 + P * O, dout + row * O, (size_t)(n * O) * 4);
+        be->attention(be->ctx, o1, lse1, all, NULL, NULL, &one, 1, a);
+        be->attention_bwd(be->ctx, d1, dout1, o1, lse1, all, &one, 1, a);
+        assert_memory_equal(o1, o, (size_t)(P * O) * 4);
+        assert_memory_equal(o1 + P * O, o + row * O, (size_t)(n * O) * 4);
+        assert_memory_equal(lse1 + P * a->H, lse + row * a->H, (size_t)(n * a->H) * 4);
+        assert_memory_equal(d1 + P * W, d + row * W, (size_t)(n * W) * 4);
+        for (int64_t j = 0; j < P * W; j++)
+            sum[j] += d1[j];
+        free(dout1);
+    }
+    for (int64_t j = 0; j < P * W; j++)
+        assert_true(fabsf(sum[j] - d[j]) < 2e-5f * (1 + fabsf(d[j])));
+    free(qkv), free(dout), free(all), free(o), free(lse), free(d), free(sum), free(o1), free(lse1),
+        free(d1);
+}
+
+static void test_attention_shared(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ATTNS; i++)
+        for (int k = 0; k < kset.n; k++) {
+            shared_case(kset.be[k], attns + i, 1);
+            shared_case(kset.be[k], attns + i, 16);
+            shared_case(kset.be[k], attns + i, k == 0 ? 21 : 53);
+        }
+}
+
 /* Non-finite values at a later position or in another sequence change nothing before them. */
 static void test_attention_causal(void **state)
 {
@@ -391,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_paged),
         cmocka_unit_test(test_attention_alone),
+        cmocka_unit_test(test_attention_shared),
         cmocka_unit_test(test_attention_causal),
     };
     return cmocka_run_group_tests(tests, kset_open, kset_close);

@@ -275,6 +275,11 @@ struct attn_arg {
     int nseq;
 };
 
+static int64_t row_at(const struct vl_seq *s, int64_t pos)
+{
+    return pos < s->pos ? s->prefix + pos : s->row + pos - s->pos;
+}
+
 static void ref_attention(double *y, const double *x, const void *arg)
 {
     const struct attn_arg *s = arg;
@@ -283,16 +288,17 @@ static void ref_attention(double *y, const double *x, const void *arg)
     double p[256];
 
     for (int q = 0; q < s->nseq; q++)
-        for (int64_t i = 0; i < s->seq[q].n; i++)
+        for (int64_t i = s->seq[q].pos; i < s->seq[q].pos + s->seq[q].n; i++)
             for (int64_t h = 0; h < a->H; h++) {
-                const double *base = x + s->seq[q].row * W;
                 int64_t lo = a->window && i + 1 > a->window ? i + 1 - a->window : 0;
-                double max = -INFINITY, sum = 0, *o = y + (s->seq[q].row + i) * a->H * D + h * D;
+                int64_t row = row_at(&s->seq[q], i);
+                double max = -INFINITY, sum = 0, *o = y + row * a->H * D + h * D;
 
                 for (int64_t j = lo; j <= i; j++) {
                     p[j] = 0;
                     for (int64_t d = 0; d < D; d++)
-                        p[j] += base[i * W + h * D + d] * base[j * W + (a->H + h / G) * D + d];
+                        p[j] += x[row * W + h * D + d] *
+                                x[row_at(&s->seq[q], j) * W + (a->H + h / G) * D + d];
                     p[j] *= a->scale;
                     max = p[j] > max ? p[j] : max;
                 }
@@ -301,7 +307,8 @@ static void ref_attention(double *y, const double *x, const void *arg)
                 for (int64_t d = 0; d < D; d++) {
                     o[d] = 0;
                     for (int64_t j = lo; j <= i; j++)
-                        o[d] += p[j] / sum * base[j * W + (a->H + a->K + h / G) * D + d];
+                        o[d] += p[j] / sum *
+                                x[row_at(&s->seq[q], j) * W + (a->H + a->K + h / G) * D + d];
                 }
             }
 }
@@ -311,15 +318,21 @@ static void test_attention(void **state)
     static const struct vl_seq seq[] = { { .n = 1 },
                                          { .row = 1, .n = 33 },
                                          { .row = 34, .n = 20 } };
+    /* two that share a prefix, between others */
+    static const struct vl_seq shared[] = { { .n = 3 },
+                                            { .row = 3, .n = 13 },
+                                            { .row = 16, .n = 21, .pos = 13, .prefix = 3 },
+                                            { .row = 37, .n = 4, .pos = 13, .prefix = 3 },
+                                            { .row = 41, .n = 13 } };
     static const struct attn_arg args[] = {
-        { { 2, 2, 8, 0, 0.35f }, seq, 3 },
-        { { 4, 2, 5, 0, 0.45f }, seq, 3 },
-        { { 3, 1, 16, 7, 0.25f }, seq, 3 },
-        { { 2, 1, 20, 18, 0.22f }, seq, 3 },
+        { { 2, 2, 8, 0, 0.35f }, seq, 3 },     { { 4, 2, 5, 0, 0.45f }, seq, 3 },
+        { { 3, 1, 16, 7, 0.25f }, seq, 3 },    { { 2, 1, 20, 18, 0.22f }, seq, 3 },
+        { { 4, 2, 5, 0, 0.45f }, shared, 5 },  { { 3, 1, 16, 7, 0.25f }, shared, 5 },
+        { { 2, 2, 8, 15, 0.35f }, shared, 5 },
     };
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
         const struct vl_attn *a = &args[i].a;
         int64_t N = 54, W = (a->H + 2 * a->K) * a->D, nx = N * W, ny = N * a->H * a->D;
         float *x = krand(nx, 1.5f, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx);
@@ -328,9 +341,9 @@ static void test_attention(void **state)
         for (int k = 0; k < kset.isas; k++) {
             struct vl_backend *be = kset.be[k];
 
-            be->attention(be->ctx, y, lse, x, NULL, NULL, seq, 3, a);
+            be->attention(be->ctx, y, lse, x, NULL, NULL, args[i].seq, args[i].nseq, a);
             check_value("attention", ref_attention, &args[i], x, nx, y, ny, 2e-6);
-            be->attention_bwd(be->ctx, d, r, y, lse, x, seq, 3, a);
+            be->attention_bwd(be->ctx, d, r, y, lse, x, args[i].seq, args[i].nseq, a);
             /* bits are equal over instruction sets (test_kernels), so one full check is enough */
             check_grad("attention", ref_attention, &args[i], x, nx, r, ny, d, k ? 97 : 5, 2e-5);
         }
