@@ -107,6 +107,13 @@ ok 'an input that is too long has no score, unless it is cut' '
     [ "$(see cut.dp .score | cut -d" " -f2)" != "$(see left.dp .score | cut -d" " -f2)" ]
     verl-reward -q -m policy -i inv.dp -o again.dp
     [ "$(see again.dp .reward_error | grep -c "rm_scores is NaN")" = 1 ]'
+ok 'a prompt that is a string is the user'\''s message; another kind is a reason' '
+    verl-dump -q --no-text in.dp | jq -c ".raw_prompt = .raw_prompt[0].content" | verl-batch from-json -q --like in.dp -o str.dp
+    score -i str.dp -o str1.dp
+    [ "$(see str1.dp .score)" = "$(see out.dp .score)" ]
+    verl-dump -q --no-text in.dp | jq -c ".raw_prompt = 7" | verl-batch from-json -q --like in.dp -o seven.dp
+    exits 65 score -i seven.dp -o no.dp 2>err
+    grep -q "row 0 .*neither a list of messages nor a string" err'
 ok 'rows whose response is empty or whose template fails have a reason' '
     { cat rows; echo "{\"uid\":\"0-5\",\"prompt\":\"x\",\"response\":\"\"}"; } | char_batch six.dp 8 30
     score -i six.dp -o six1.dp

@@ -124,7 +124,7 @@ static void response_text(const struct maker *w, int64_t i, struct vl_buf *out)
     free(ids);
 }
 
-/* raw_prompt and {"role": "assistant", "content": TEXT}. */
+/* raw_prompt and {"role": "assistant", "content": TEXT}; a prompt that is a string was the user's. */
 static int put_messages(const char *prompt, size_t n, const struct vl_buf *text, struct vl_buf *out,
                         struct vl_err *e)
 {
@@ -132,15 +132,23 @@ static int put_messages(const char *prompt, size_t n, const struct vl_buf *text,
 
     if (vl_json_parse(&j, prompt, n, "raw_prompt", e))
         ;
-    else if (!vl_json_is(&j, 0, VL_JSON_ARRAY))
-        vl_fail(e, VL_E_DATA, "raw_prompt is no list of messages, which a chat template needs");
+    else if (!vl_json_is(&j, 0, VL_JSON_ARRAY) && !vl_json_is(&j, 0, VL_JSON_STRING))
+        vl_fail(e, VL_E_DATA, "raw_prompt is neither a list of messages nor a string");
     else {
+        int text_prompt = vl_json_is(&j, 0, VL_JSON_STRING);
         size_t end = n;
 
-        while (prompt[--end] != ']')
-            ;
-        vl_buf_add(out, prompt, end);
-        vl_buf_printf(out, "%s{\"role\":\"assistant\",\"content\":", j.node[0].count ? "," : "");
+        if (text_prompt) {
+            vl_buf_str(out, "[{\"role\":\"user\",\"content\":");
+            vl_json_raw(&j, 0, out);
+            vl_buf_ch(out, '}');
+        } else {
+            while (prompt[--end] != ']')
+                ;
+            vl_buf_add(out, prompt, end);
+        }
+        vl_buf_printf(out, "%s{\"role\":\"assistant\",\"content\":",
+                      text_prompt || j.node[0].count ? "," : "");
         vl_json_put_str(out, text->n ? text->s : "", text->n);
         vl_buf_str(out, "}]");
     }
