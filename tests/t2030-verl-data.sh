@@ -309,9 +309,11 @@ ok "the examples of verl-data(1) run" '
     i=0; while [ $i -lt 200 ]; do
         echo "{\"question\": \"q$i\", \"answer\": \"x #### $i\", \"prompt\": \"q$i\"}"; i=$((i + 1)); done >train.jsonl
     cp train.jsonl gsm8k/; cp train.jsonl qa.jsonl
+    echo "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}" >pairs.jsonl
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}" >talk.jsonl
     sed -n "/^\.Bd -literal/,/^\.Ed/p" "$REPO/man/verl-data.1" |
         sed -e "s/^\.Bd.*//" -e "s/^\.Ed.*//" -e "s/\\\\e\$/\\\\/" -e "s|MODEL|$bytes|" >ex.sh
-    [ $(grep -c ^verl-data ex.sh) -ge 3 ]
+    [ $(grep -c ^verl-data ex.sh) -ge 9 ]
     sh -e ex.sh
     [ "$(rows prompts.dp . | wc -l)" = 64 ]'
 

@@ -202,6 +202,12 @@ static int ascending(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+static void sort(struct lengths *l)
+{
+    if (l->n)
+        qsort(l->x, (size_t)l->n, sizeof *l->x, ascending);
+}
+
 static int64_t percentile(const struct lengths *l, int p)
 {
     return l->x[(l->n - 1) * p / 100]; /* sorted */
@@ -530,8 +536,8 @@ static int judge(const struct vl_check *c, const struct vl_row_work *w, struct v
 int vl_check_report(struct vl_check *c, const struct vl_row_work *w, int json, struct vl_buf *out,
                     struct vl_err *e)
 {
-    qsort(c->prompt.x, (size_t)c->prompt.n, sizeof *c->prompt.x, ascending);
-    qsort(c->response.x, (size_t)c->response.n, sizeof *c->response.x, ascending);
+    sort(&c->prompt);
+    sort(&c->response);
     if (json)
         put_json(out, c, w);
     else
