@@ -159,6 +159,9 @@ $(BUILD)/bench/%: tests/bench/%.c $(LIB)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
 bench: $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c)) ## build the speed measurements into build/bench
+	@python3 -c 'import tokenizers' 2>/dev/null || exit 0; \
+	if [ -n "$(ROWS)" ]; then tests/bench/tok_vs_hf.py $(ROWS) $(TOKENIZERS); \
+	else echo '  tokenizers beside Hugging Face'"'"'s: make bench ROWS=FILE.jsonl TOKENIZERS="DIR..."'; fi
 
 bootstrap: ## install the packages the build needs (apt)
 	scripts/bootstrap
