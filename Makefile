@@ -79,6 +79,7 @@ LIB      := $(BUILD)/libverl.a
 BIN      := $(CMD_SRC:cmd/%.c=$(BUILD)/bin/%)
 UNIT     := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/%)
 MPIT     := $(MPIT_SRC:tests/mpi/%.c=$(BUILD)/tests/mpi/%)
+BENCH    := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
@@ -158,7 +159,7 @@ $(BUILD)/bench/%: tests/bench/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
-bench: $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c)) ## build the speed measurements into build/bench
+bench: $(BENCH) ## build the speed measurements into build/bench
 	@python3 -c 'import tokenizers' 2>/dev/null || exit 0; \
 	if [ -n "$(ROWS)" ]; then tests/bench/tok_vs_hf.py $(ROWS) $(TOKENIZERS); \
 	else echo '  tokenizers beside Hugging Face'"'"'s: make bench ROWS=FILE.jsonl TOKENIZERS="DIR..."'; fi

@@ -52,7 +52,6 @@ static const struct vl_field field[] = {
     TENSOR("acc", VL_F32, "", VL_PAD_ZERO, "verl-reward", "responses"),
     JSON("reward_error", "verl-reward", "responses"),
 
-
     TENSOR("old_log_probs", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("entropys", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("sum_pi_squared", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),

@@ -241,7 +241,7 @@ static void bench_head(void)
                    (long long)h.V, flop / best(do_logp, &h));
             if (h.M <= 640 || !ct)
                 printf("  backward %.1f", 3 * flop / best(do_head_bwd, &h));
-            h.s = (struct vl_sampling){ 1, 1, 0, NULL, 0 };
+            h.s = (struct vl_sampling){ .temperature = 1, .top_p = 1 };
             t = best(do_sample, &h);
             h.s.top_p = 0.9, h.s.top_k = 50;
             printf(" GFLOP/s  sample %.2f ms, top-k and top-p %.2f ms\n", 1e3 * t,
