@@ -177,7 +177,7 @@ static void bench_decode(void)
     for (int32_t i = 0; i < np; i++)
         map[i] = (int32_t)((int64_t)i * 7919 % np);
     for (int i = 0; i < B; i++)
-        t.seq[i] = (struct vl_seq){ i, 1, T - 1, map + i * T / VL_PAGE };
+        t.seq[i] = (struct vl_seq){ .row = i, .n = 1, .pos = T - 1, .page = map + i * T / VL_PAGE };
     t.qkv = array(B * W), t.out = array(B * 9 * 64), t.kc = array(np * page);
     t.vc = array(np * page);
     s = best(do_attn, &t);
