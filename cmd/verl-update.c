@@ -47,7 +47,7 @@ static struct vl_update_opts o;
         FLAG("recompute", P "model.enable_gradient_checkpointing", NULL, recompute, 0,             \
              "keep only layer inputs and compute activations again in the backward pass")
 
-static const char *role = "actor", *optimizer = "AdamW";
+static const char *role = "actor";
 
 #define STATE_ROWS                                                                                 \
     { .type = VL_T_STR,                                                                            \
@@ -75,27 +75,36 @@ static const char *role = "actor", *optimizer = "AdamW";
 
 #define OPTIMIZER_ROWS(P, CLIP)                                                                    \
     REAL(P "optim.lr", lr, 0, 1e9, "peak learning rate"),                                          \
-        REAL(P "optim.weight_decay", weight_decay, 0, 1e9, "decoupled weight decay of matrices"),  \
+        REAL(P "optim.weight_decay", weight_decay, 0, 1e9,                                         \
+             "weight decay: decoupled (AdamW), or in the gradient (Adam, SGD)"),                   \
         ROW(VL_T_LIST, NULL, P "optim.betas", NULL, betas, "[B1,B2]", 0, 0, VL_F_PROV,             \
             "AdamW's betas (default 0.9, 0.999; sft 0.9, 0.95)"),                                  \
         ROW(VL_T_F64, NULL, P "optim.clip_grad", CLIP, clip_grad, "X", 0, 1e9,                     \
             VL_F_PROV | VL_F_NULLABLE,                                                             \
             "largest norm of the whole gradient; 0 or null: not clipped"),                         \
-        { .type = VL_T_STR,                                                                        \
-          .key = P "optim.optimizer",                                                              \
-          .dst = &optimizer,                                                                       \
-          .arg = "NAME",                                                                           \
-          .choices = "AdamW",                                                                      \
-          .help = "the optimizer" },                                                               \
-        WORD(NULL, P "optim.lr_scheduler_type", NULL, schedule, "constant|cosine",                 \
+        WORD(NULL, P "optim.optimizer", NULL, optimizer, NULL, "AdamW, Adam or SGD"),              \
+        WORD(NULL, P "optim.optimizer_impl", NULL, impl, NULL, "where it is from: torch.optim"),   \
+        WORD(NULL, P "optim.decay", NULL, decay, "all|matrices",                                   \
+             "weights that decay: all, as verl, or not norms and biases"),                         \
+        REAL(P "optim.override_optimizer_config.eps", eps, 0, 1, "Adam's epsilon"),                \
+        FLAG(NULL, P "optim.override_optimizer_config.amsgrad", NULL, amsgrad, VL_F_PROV,          \
+             "Adam: divide by the largest second moment so far"),                                  \
+        REAL(P "optim.override_optimizer_config.momentum", momentum, 0, 1, "SGD's momentum"),      \
+        REAL(P "optim.override_optimizer_config.dampening", dampening, 0, 1, "its dampening"),     \
+        FLAG(NULL, P "optim.override_optimizer_config.nesterov", NULL, nesterov, VL_F_PROV,        \
+             "its Nesterov form"),                                                                 \
+        WORD(NULL, P "optim.lr_scheduler_type", NULL, schedule, "constant|cosine|wsd",             \
              "course of the rate after warm-up"),                                                  \
         ROW(VL_T_I64, NULL, P "optim.lr_warmup_steps", NULL, lr_warmup_steps, "N", -1, 1e15,       \
             VL_F_PROV, "warm-up steps; negative: by the ratio"),                                   \
         REAL(P "optim.lr_warmup_steps_ratio", lr_warmup_ratio, 0, 1,                               \
              "warm-up as a share of all "                                                          \
              "steps"),                                                                             \
-        REAL_OR_NULL(P "optim.min_lr_ratio", min_lr_ratio, "cosine's floor as a share of lr"),     \
-        REAL(P "optim.num_cycles", num_cycles, 0, 1e6, "cosine's cycles; 0.5: one descent")
+        REAL_OR_NULL(P "optim.min_lr_ratio", min_lr_ratio,                                         \
+                     "floor of cosine and wsd as a share of lr"),                                  \
+        REAL(P "optim.num_cycles", num_cycles, 0, 1e6, "cosine's cycles; 0.5: one descent"),       \
+        REAL(P "optim.stable_ratio", stable_ratio, 0, 1,                                           \
+             "wsd: share of the steps after warm-up that stay at lr")
 
 #define SAVE_FREQ                                                                                  \
     ROW(VL_T_I64, NULL, "trainer.save_freq", NULL, save_freq, "N", -1, 1e15, 0,                    \

@@ -141,6 +141,7 @@ static const struct vl_backend table = {
     .head_sample = vl_cpu_head_sample,
     .sumsq = vl_cpu_sumsq,
     .adamw = vl_cpu_adamw,
+    .sgd = vl_cpu_sgd,
 };
 
 enum isa { ISA_PLAIN, ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_AVX512BF16, ISA_COUNT };

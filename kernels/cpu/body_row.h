@@ -218,7 +218,7 @@ static void k_exp_sub(float *p, const float *z, float m, int64_t n)
         v_store_n(p + i, v_exp(v_sub(v_load_n(z + i, n - i), v_set1(m))), n - i);
 }
 
-static int64_t k_adamw(float *p, float *m, float *v, const float *g, int64_t n,
+static int64_t k_adamw(float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
                        const struct vl_adamw_step *o)
 {
     int64_t changed = 0;
@@ -226,12 +226,19 @@ static int64_t k_adamw(float *p, float *m, float *v, const float *g, int64_t n,
     VL_EACH (n) {
         int64_t left = n - i;
         vf gi = v_mul(v_load_n(g + i, left), v_set1(o->grad_scale)), p0 = v_load_n(p + i, left);
-        vf mi = v_fma(v_set1(o->beta1), v_load_n(m + i, left), v_mul(v_set1(o->rest1), gi));
-        vf vi =
-            v_fma(v_set1(o->beta2), v_load_n(v + i, left), v_mul(v_set1(o->rest2), v_mul(gi, gi)));
-        vf d = v_fma(v_sqrt(vi), v_set1(o->inv_sqrt2), v_set1(o->eps));
-        vf p1 = v_sub(v_mul(p0, v_set1(o->decay)), v_mul(v_set1(o->step), v_div(mi, d)));
+        vf mi, vi, top, d, p1;
 
+        if (o->l2 != 0)
+            gi = v_fma(v_set1(o->l2), p0, gi);
+        mi = v_fma(v_set1(o->beta1), v_load_n(m + i, left), v_mul(v_set1(o->rest1), gi));
+        vi = v_fma(v_set1(o->beta2), v_load_n(v + i, left), v_mul(v_set1(o->rest2), v_mul(gi, gi)));
+        top = vi;
+        if (vmax) {
+            top = v_max(v_load_n(vmax + i, left), vi);
+            v_store_n(vmax + i, top, left);
+        }
+        d = v_fma(v_sqrt(top), v_set1(o->inv_sqrt2), v_set1(o->eps));
+        p1 = v_sub(v_mul(p0, v_set1(o->decay)), v_mul(v_set1(o->step), v_div(mi, d)));
         if (left < VL_LANES) {
             p0 = v_keep(p0, (int)left, 0);
             p1 = v_keep(p1, (int)left, 0);
@@ -239,6 +246,35 @@ static int64_t k_adamw(float *p, float *m, float *v, const float *g, int64_t n,
         changed += v_differ(p0, p1);
         v_store_n(m + i, mi, left);
         v_store_n(v + i, vi, left);
+        v_store_n(p + i, p1, left);
+    }
+    return changed;
+}
+
+static int64_t k_sgd(float *p, float *b, const float *g, int64_t n, const struct vl_sgd_step *o)
+{
+    int64_t changed = 0;
+
+    VL_EACH (n) {
+        int64_t left = n - i;
+        vf gi = v_mul(v_load_n(g + i, left), v_set1(o->grad_scale)), p0 = v_load_n(p + i, left), p1;
+
+        if (o->l2 != 0)
+            gi = v_fma(v_set1(o->l2), p0, gi);
+        if (b) {
+            vf bi = o->first ? gi
+                             : v_fma(v_set1(o->momentum), v_load_n(b + i, left),
+                                     v_mul(v_set1(o->rest), gi));
+
+            v_store_n(b + i, bi, left);
+            gi = o->nesterov ? v_fma(v_set1(o->momentum), bi, gi) : bi;
+        }
+        p1 = v_sub(p0, v_mul(v_set1(o->lr), gi));
+        if (left < VL_LANES) {
+            p0 = v_keep(p0, (int)left, 0);
+            p1 = v_keep(p1, (int)left, 0);
+        }
+        changed += v_differ(p0, p1);
         v_store_n(p + i, p1, left);
     }
     return changed;

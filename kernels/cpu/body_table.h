@@ -8,5 +8,5 @@
         .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope, .swiglu = k_swiglu,                            \
         .swiglu_bwd = k_swiglu_bwd, .softmax = k_softmax, .softmax_bwd = k_softmax_bwd,            \
         .part = k_part, .finite = k_finite, .head_dz = k_head_dz, .exp_sub = k_exp_sub,            \
-        .adamw = k_adamw, .sumsq = k_sumsq,                                                        \
+        .adamw = k_adamw, .sgd = k_sgd, .sumsq = k_sumsq,                                          \
     }

@@ -120,7 +120,9 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
                         const struct vl_edit *edit, const int64_t *edits, int64_t M);
 
 double vl_cpu_sumsq(void *ctx, const float *x, int64_t n);
-void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
+void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
                   const struct vl_adamw *o, int64_t *changed);
+void vl_cpu_sgd(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
+                int64_t *changed);
 
 #endif

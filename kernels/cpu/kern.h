@@ -23,7 +23,11 @@ struct vl_adamw_step {
     float beta2, rest2;
     float step;      /* lr / (1 - beta1^t) */
     float inv_sqrt2; /* 1 / sqrt(1 - beta2^t) */
-    float eps, grad_scale;
+    float eps, grad_scale, l2;
+};
+struct vl_sgd_step {
+    float lr, momentum, rest, l2, grad_scale; /* rest: 1 - dampening */
+    int nesterov, first;
 };
 
 enum vl_math { VL_MATH_EXP, VL_MATH_LOG, VL_MATH_TANH, VL_MATH_SIGMOID, VL_MATH_SILU };
@@ -80,8 +84,9 @@ struct vl_kern {
                     float inv_temp);
     void (*exp_sub)(float *p, const float *z, float m, int64_t n); /* p = exp(z - m) */
 
-    int64_t (*adamw)(float *p, float *m, float *v, const float *g, int64_t n,
+    int64_t (*adamw)(float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
                      const struct vl_adamw_step *o);
+    int64_t (*sgd)(float *p, float *b, const float *g, int64_t n, const struct vl_sgd_step *o);
     double (*sumsq)(const float *x, int64_t n);
 };
 

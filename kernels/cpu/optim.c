@@ -1,4 +1,4 @@
-/* optim.c - AdamW and the global norm, in the order of torch's single-tensor AdamW. */
+/* optim.c - Adam, AdamW, SGD and the global norm, in the order of torch's single-tensor forms. */
 #include "kernels/cpu/cpu.h"
 
 #include "libverl/base/fmath.h"
@@ -9,10 +9,11 @@
 
 struct job {
     const struct vl_kern *k;
-    float *p, *m, *v;
+    float *p, *m, *v, *vmax;
     const float *x; /* or the gradient */
     int64_t n;
     struct vl_adamw_step step;
+    struct vl_sgd_step sgd;
     double *part;
     int64_t *changed; /* per block */
 };
@@ -45,16 +46,36 @@ static void adamw_task(void *arg, int64_t b, int thread)
     int64_t at = b * BLOCK, n = j->n - at < BLOCK ? j->n - at : BLOCK;
 
     (void)thread;
-    j->changed[b] = j->k->adamw(j->p + at, j->m + at, j->v + at, j->x + at, n, &j->step);
+    j->changed[b] = j->k->adamw(j->p + at, j->m + at, j->v + at, j->vmax ? j->vmax + at : NULL,
+                                j->x + at, n, &j->step);
 }
 
-/* p *= 1 - lr wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
- * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps) */
-void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
+static void sgd_task(void *arg, int64_t b, int thread)
+{
+    const struct job *j = arg;
+    int64_t at = b * BLOCK, n = j->n - at < BLOCK ? j->n - at : BLOCK;
+
+    (void)thread;
+    j->changed[b] = j->k->sgd(j->p + at, j->m ? j->m + at : NULL, j->x + at, n, &j->sgd);
+}
+
+static void run(struct vl_cpu *c, struct job *j, void (*task)(void *, int64_t, int),
+                int64_t *changed)
+{
+    int64_t blocks = (j->n + BLOCK - 1) / BLOCK;
+
+    j->changed = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(blocks + 1) * sizeof *j->changed);
+    vl_cpu_run(c, 4.0 * (double)j->n, blocks, task, j);
+    for (int64_t b = 0; b < blocks && changed; b++)
+        *changed += j->changed[b];
+}
+
+/* g += l2 p;  p *= 1 - lr wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
+ * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), with the largest v so far under amsgrad */
+void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
                   const struct vl_adamw *o, int64_t *changed)
 {
     struct vl_cpu *c = ctx;
-    int64_t blocks = (n + BLOCK - 1) / BLOCK;
     double b1 = o->beta1, b2 = o->beta2, t = (double)o->t;
     struct vl_adamw_step s = {
         .decay = (float)(1 - (double)o->lr * o->weight_decay),
@@ -66,11 +87,30 @@ void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, const float *g, int64
         .inv_sqrt2 = (float)(1 / sqrt(1 - vl_pow(b2, t))),
         .eps = o->eps,
         .grad_scale = o->grad_scale,
+        .l2 = o->l2,
     };
-    struct job j = { &c->k, p, m, v, g, n, s, NULL, NULL };
+    struct job j = { .k = &c->k, .p = p, .m = m, .v = v, .vmax = vmax, .x = g, .n = n, .step = s };
 
-    j.changed = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(blocks + 1) * sizeof *j.changed);
-    vl_cpu_run(c, 4.0 * (double)n, blocks, adamw_task, &j);
-    for (int64_t b = 0; b < blocks && changed; b++)
-        *changed += j.changed[b];
+    run(c, &j, adamw_task, changed);
+}
+
+/* g += l2 p;  b = momentum b + (1 - dampening) g, or g at first;  p -= lr (b, or g + momentum b) */
+void vl_cpu_sgd(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
+                int64_t *changed)
+{
+    struct vl_cpu *c = ctx;
+    struct job j = { .k = &c->k,
+                     .p = p,
+                     .m = b,
+                     .x = g,
+                     .n = n,
+                     .sgd = { .lr = o->lr,
+                              .momentum = o->momentum,
+                              .rest = 1 - o->dampening,
+                              .l2 = o->l2,
+                              .grad_scale = o->grad_scale,
+                              .nesterov = o->nesterov,
+                              .first = o->t == 1 } };
+
+    run(c, &j, sgd_task, changed);
 }

@@ -45,6 +45,14 @@ struct vl_adamw {
     float lr, beta1, beta2, eps, weight_decay;
     int64_t t;        /* 1-based optimizer step, for bias correction */
     float grad_scale; /* clip coefficient, multiplied into the gradient */
+    float l2;         /* Adam's weight decay: l2 * p is added to the gradient */
+};
+
+struct vl_sgd {
+    float lr, momentum, dampening, l2;
+    int nesterov;
+    int64_t t; /* 1-based; the first step sets the momentum buffer to the gradient */
+    float grad_scale;
 };
 
 struct vl_sampling {
@@ -174,9 +182,12 @@ struct vl_backend {
 
     /* optimizer. sumsq: sum of squares in double, fixed blocks and order; NaN/inf pass through. */
     double (*sumsq)(void *ctx, const float *x, int64_t n);
-    /* *changed += how many stored values differ afterwards */
-    void (*adamw)(void *ctx, float *p, float *m, float *v, const float *g, int64_t n,
+    /* *changed += how many stored values differ afterwards. vmax (n) or NULL: the largest v so far,
+     * which takes v's place (amsgrad). b (n) or NULL: the momentum buffer, needed with momentum. */
+    void (*adamw)(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
                   const struct vl_adamw *o, int64_t *changed);
+    void (*sgd)(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
+                int64_t *changed);
 };
 
 /* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C),

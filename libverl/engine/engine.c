@@ -114,10 +114,11 @@ static int new_slabs(struct vl_engine *g, struct vl_err *e)
     int tied = g->cfg.head == VL_HEAD_LM && g->head < 0;
 
     if (be->alloc(be->ctx, (void **)&g->params, bytes, e) ||
-        be->alloc(be->ctx, (void **)&g->grads, bytes, e) ||
-        be->alloc(be->ctx, (void **)&g->exp_avg, bytes, e) ||
-        be->alloc(be->ctx, (void **)&g->exp_avg_sq, bytes, e))
+        be->alloc(be->ctx, (void **)&g->grads, bytes, e))
         return e->code;
+    for (int i = 0; i < g->opt.moments; i++)
+        if (be->alloc(be->ctx, (void **)&g->moment[i], bytes, e))
+            return e->code;
     if (tied)
         return be->alloc(be->ctx, (void **)&g->dembed,
                          (size_t)(g->cfg.V * g->cfg.C) * sizeof(float), e);
@@ -267,7 +268,8 @@ void vl_engine_free(struct vl_engine *g)
 {
     if (!g)
         return;
-    void *dev[] = { g->params, g->grads, g->exp_avg, g->exp_avg_sq, g->dembed, g->rope, g->arena };
+    void *dev[] = { g->params,    g->grads,  g->moment[0], g->moment[1],
+                    g->moment[2], g->dembed, g->rope,      g->arena };
 
     free_weights(g);
     for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
@@ -400,7 +402,7 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
             be->weight_bytes(be->ctx, c->C, c->F, o->compute, o->train);
     total = layer * (size_t)c->L;
     if (o->train) {
-        total += (size_t)m.count * sizeof(float) * 4;
+        total += (size_t)m.count * sizeof(float) * (size_t)(2 + o->moments);
     } else {
         total += (size_t)(c->V * c->C + largest_matrix(c)) * sizeof(float);
         for (int64_t i = 0; i < m.nparam; i++)
@@ -432,14 +434,9 @@ float *vl_engine_grads(struct vl_engine *g)
     return g->grads;
 }
 
-float *vl_engine_exp_avg(struct vl_engine *g)
+float *vl_engine_moment(struct vl_engine *g, int i)
 {
-    return g->exp_avg;
-}
-
-float *vl_engine_exp_avg_sq(struct vl_engine *g)
-{
-    return g->exp_avg_sq;
+    return g->moment[i];
 }
 
 void vl_engine_zero_grads(struct vl_engine *g)

@@ -10,9 +10,12 @@
 
 struct vl_engine;
 
+#define VL_MAX_MOMENTS 3
+
 struct vl_engine_opts {
     enum vl_compute compute;
-    int train;     /* gradients, Adam moments */
+    int train;     /* gradients, the optimizer's moments */
+    int moments;   /* training: how many slabs of these, up to VL_MAX_MOMENTS */
     int recompute; /* keep only layer inputs, recompute activations in backward */
 };
 
@@ -60,8 +63,7 @@ int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /*
 float *vl_engine_params(struct vl_engine *g);
 float *vl_engine_grads(struct vl_engine *g); /* the embedding's input-side gradient is folded in by
                                                 vl_engine_finish_grads */
-float *vl_engine_exp_avg(struct vl_engine *g);
-float *vl_engine_exp_avg_sq(struct vl_engine *g);
+float *vl_engine_moment(struct vl_engine *g, int i); /* of opts.moments */
 void vl_engine_zero_grads(struct vl_engine *g);
 void vl_engine_finish_grads(struct vl_engine *g);
 /* Packs the weights again after the parameters changed (training). */

@@ -50,7 +50,7 @@ struct vl_engine {
     struct vl_engine_opts opt;
     struct vl_backend *be;
     int64_t count;
-    float *params, *grads, *exp_avg, *exp_avg_sq; /* dev (count) */
+    float *params, *grads, *moment[VL_MAX_MOMENTS]; /* dev (count) */
     float *dembed; /* dev (V, C): input-side gradient of a tied embedding, else NULL */
     int64_t embed, norm, head, value_head, value_bias; /* offsets */
     struct vl_layer *layer;

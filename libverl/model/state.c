@@ -18,8 +18,12 @@
 
 #define MAX_RECORD ((size_t)64 << 20)
 
-static const char *const slab_file[] = { "params.safetensors", "exp_avg.safetensors",
-                                         "exp_avg_sq.safetensors" };
+const char *const vl_moment_name[VL_MOMENT_KINDS] = {
+    [VL_EXP_AVG] = "exp_avg",
+    [VL_EXP_AVG_SQ] = "exp_avg_sq",
+    [VL_MAX_EXP_AVG_SQ] = "max_exp_avg_sq",
+    [VL_MOMENTUM_BUFFER] = "momentum_buffer",
+};
 
 void vl_state_record_free(struct vl_state_record *r)
 {
@@ -27,6 +31,7 @@ void vl_state_record_free(struct vl_state_record *r)
     free(r->role);
     free(r->batch);
     free(r->options);
+    free(r->optimizer);
     free(r->progress);
     free(r->metrics);
     *r = (struct vl_state_record){ 0 };
@@ -97,10 +102,16 @@ int vl_state_record_read(struct vl_state_record *r, const char *dir, int64_t ver
     r->options = raw_member(&j, "options");
     r->progress = raw_member(&j, "progress");
     r->metrics = raw_member(&j, "metrics");
-    if (!get_hash(r->hash, &j, "hash") || !get_hash(r->exp_avg_hash, &j, "exp_avg_hash") ||
-        !get_hash(r->exp_avg_sq_hash, &j, "exp_avg_sq_hash"))
-        vl_fail(e, VL_E_DATA, "%s: hash, exp_avg_hash and exp_avg_sq_hash should be 32 hex digits",
-                path);
+    r->optimizer = vl_json_strdup(&j, vl_json_get(&j, 0, "optimizer"));
+    if (!get_hash(r->hash, &j, "hash"))
+        vl_fail(e, VL_E_DATA, "%s: hash should be 32 hex digits", path);
+    for (int i = 0; i < VL_MOMENT_KINDS && !e->code; i++) {
+        char key[40];
+
+        snprintf(key, sizeof key, "%s_hash", vl_moment_name[i]);
+        if (vl_json_get(&j, 0, key) >= 0 && !get_hash(r->moment_hash[i], &j, key))
+            vl_fail(e, VL_E_DATA, "%s: %s should be 32 hex digits", path, key);
+    }
 out:
     free(parent);
     vl_json_free(&j);
@@ -143,13 +154,15 @@ static char *record_text(const struct vl_state_record *r)
     vl_buf_printf(&b, "  \"options\": %s,\n", r->options ? r->options : "null");
     put_whole(&b, "schedule_position", r->schedule);
     put_whole(&b, "total_steps", r->total_steps);
+    put_str(&b, "optimizer", r->optimizer);
     put_whole(&b, "optimizer_steps", r->optimizer_steps);
     put_whole(&b, "skipped", r->skipped);
     put_whole(&b, "skipped_in_row", r->skipped_in_row);
     vl_buf_printf(&b, "  \"progress\": %s,\n", r->progress ? r->progress : "null");
     vl_buf_printf(&b, "  \"metrics\": %s,\n", r->metrics ? r->metrics : "null");
-    put_str(&b, "exp_avg_hash", r->exp_avg_hash);
-    put_str(&b, "exp_avg_sq_hash", r->exp_avg_sq_hash);
+    for (int i = 0; i < VL_MOMENT_KINDS; i++)
+        if (r->moment_hash[i][0])
+            vl_buf_printf(&b, "  \"%s_hash\": \"%s\",\n", vl_moment_name[i], r->moment_hash[i]);
     vl_buf_printf(&b, "  \"hash\": \"%s\"\n}\n", r->hash);
     return vl_buf_detach(&b);
 }
@@ -175,35 +188,54 @@ static int check_finite(const struct vl_model *m, const float *x, const char *wh
     return 0;
 }
 
-static int write_slabs(const struct vl_model *m, const float *const slab[3], const char *aside,
+static int write_slabs(const struct vl_model *m, const float *params,
+                       const float *const moment[VL_MOMENT_KINDS], const char *aside,
                        struct vl_err *e)
 {
     int64_t n;
     struct vl_piece *p = vl_model_pieces(m, &n);
+    char *path = vl_asprintf("%s/params.safetensors", aside);
 
-    for (int i = 0; i < 3 && !e->code; i++) {
-        char *path = vl_asprintf("%s/%s", aside, slab_file[i]);
-
-        if (!vl_tensors_write(p, n, slab[i], path, "F32", e))
-            vl_stop_at(i ? "state-moments" : "state-params");
+    if (!vl_tensors_write(p, n, params, path, "F32", e))
+        vl_stop_at("state-params");
+    free(path);
+    for (int i = 0; i < VL_MOMENT_KINDS && !e->code; i++) {
+        if (!moment[i])
+            continue;
+        path = vl_asprintf("%s/%s.safetensors", aside, vl_moment_name[i]);
+        if (!vl_tensors_write(p, n, moment[i], path, "F32", e))
+            vl_stop_at("state-moments");
         free(path);
     }
     free(p);
     return e->code;
 }
 
+static int hash_slabs(const struct vl_model *m, struct vl_state_record *rec, const float *params,
+                      const float *const moment[VL_MOMENT_KINDS], struct vl_err *e)
+{
+    if (check_finite(m, params, "weight", e))
+        return e->code;
+    vl_tensors_hash(m, params, rec->hash);
+    for (int i = 0; i < VL_MOMENT_KINDS; i++) {
+        rec->moment_hash[i][0] = 0;
+        if (moment[i] && check_finite(m, moment[i], vl_moment_name[i], e))
+            return e->code;
+        if (moment[i])
+            vl_tensors_hash(m, moment[i], rec->moment_hash[i]);
+    }
+    return 0;
+}
+
 /* Makes DIR/vN whole: aside, files, record, publish. m gives layout, configs and tokenizer files. */
 static int publish(const char *dir, const struct vl_model *m, struct vl_state_record *rec,
-                   const float *const slab[3], struct vl_err *e)
+                   const float *params, const float *const moment[VL_MOMENT_KINDS],
+                   struct vl_err *e)
 {
     char *aside = vl_asprintf("%s/.aside-%d", dir, (int)getpid()), *text = NULL, *path = NULL;
 
-    if (check_finite(m, slab[0], "weight", e) || check_finite(m, slab[1], "first moment", e) ||
-        check_finite(m, slab[2], "second moment", e) || vl_fs_remove(aside, e))
+    if (hash_slabs(m, rec, params, moment, e) || vl_fs_remove(aside, e))
         goto out;
-    vl_tensors_hash(m, slab[0], rec->hash);
-    vl_tensors_hash(m, slab[1], rec->exp_avg_hash);
-    vl_tensors_hash(m, slab[2], rec->exp_avg_sq_hash);
     if (mkdir(aside, 0777)) {
         vl_fail_errno(e, VL_E_CREATE, "%s: cannot make the directory", aside);
         goto out;
@@ -211,7 +243,8 @@ static int publish(const char *dir, const struct vl_model *m, struct vl_state_re
     vl_aside_add(aside);
     text = record_text(rec);
     path = vl_asprintf("%s/state.json", aside);
-    if (write_slabs(m, slab, aside, e) || vl_model_save_configs(m, aside, "F32", m->dir, e) ||
+    if (write_slabs(m, params, moment, aside, e) ||
+        vl_model_save_configs(m, aside, "F32", m->dir, e) ||
         vl_fs_write(path, text, strlen(text), e) ||
         vl_version_publish(dir, aside, rec->version, 1, "state", e)) {
         struct vl_err ignored = { 0 };
@@ -228,14 +261,13 @@ out:
 }
 
 int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
-                     const float *exp_avg, const float *exp_avg_sq, int64_t keep, struct vl_err *e)
+                     const float *const moment[VL_MOMENT_KINDS], int64_t keep, struct vl_err *e)
 {
-    const float *const slab[3] = { params, exp_avg, exp_avg_sq };
     int64_t n, *v = vl_version_list(s->dir, &n);
 
     rec->version = n ? v[n - 1] + 1 : 0;
     free(v);
-    if (publish(s->dir, s->model, rec, slab, e))
+    if (publish(s->dir, s->model, rec, params, moment, e))
         return e->code;
     s->current = rec->version;
     if (vl_version_prune(s->dir, keep > 0 ? keep : 1, rec->parent, e))
@@ -255,9 +287,11 @@ static int fill(const char *dir, const char *model, enum vl_head head, struct vl
         return e->code;
     rec.role = vl_strdup(head == VL_HEAD_VALUE ? "critic" : "actor");
     if (!vl_try_alloc(&zero, (size_t)m->count, sizeof(float), "moments", e)) {
-        const float *const slab[3] = { m->slab, zero, zero };
+        const float *const moment[VL_MOMENT_KINDS] = {
+            [VL_EXP_AVG] = zero, [VL_EXP_AVG_SQ] = zero
+        };
 
-        if (publish(dir, m, &rec, slab, e))
+        if (publish(dir, m, &rec, m->slab, moment, e))
             vl_err_prefix(e, "filling the train state from %s", model);
     }
     free(zero);
@@ -364,22 +398,21 @@ int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e)
     return 0;
 }
 
-static int load_moments(struct vl_state *s, int which, float **slab, const char *want,
-                        struct vl_err *e)
+static int load_moment(struct vl_state *s, int which, struct vl_err *e)
 {
-    struct vl_weight_files f;
-    char hash[33];
+    char *file = vl_asprintf("%s.safetensors", vl_moment_name[which]), hash[33];
+    struct vl_weight_files f = { 0 };
 
-    if (vl_try_alloc(slab, (size_t)s->model->count, sizeof(float), slab_file[which], e))
-        return e->code;
-    if (!vl_weight_files(&f, s->model->dir, slab_file[which], e) &&
-        !vl_tensors_load(s->model, *slab, &f, NULL, e)) {
-        vl_tensors_hash(s->model, *slab, hash);
-        if (strcmp(hash, want))
+    if (!vl_try_alloc(&s->moment[which], (size_t)s->model->count, sizeof(float), file, e) &&
+        !vl_weight_files(&f, s->model->dir, file, e) &&
+        !vl_tensors_load(s->model, s->moment[which], &f, NULL, e)) {
+        vl_tensors_hash(s->model, s->moment[which], hash);
+        if (strcmp(hash, s->rec.moment_hash[which]))
             vl_fail(e, VL_E_DATA, "%s/%s: has hash %s but state.json says %s: damaged",
-                    s->model->dir, slab_file[which], hash, want);
+                    s->model->dir, file, hash, s->rec.moment_hash[which]);
     }
     vl_weight_files_free(&f);
+    free(file);
     return e->code;
 }
 
@@ -389,12 +422,15 @@ int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e)
 
     vl_version_name(name, s->base);
     dir = vl_asprintf("%s/%s", s->dir, name);
-    if (!vl_model_open(&s->model, dir, head, 1, e) &&
-        !load_moments(s, 1, &s->exp_avg, s->rec.exp_avg_hash, e) &&
-        !load_moments(s, 2, &s->exp_avg_sq, s->rec.exp_avg_sq_hash, e) &&
-        strcmp(s->model->hash, s->rec.hash))
+    if (vl_model_open(&s->model, dir, head, 1, e))
+        goto out;
+    for (int i = 0; i < VL_MOMENT_KINDS; i++)
+        if (s->rec.moment_hash[i][0] && load_moment(s, i, e))
+            goto out;
+    if (strcmp(s->model->hash, s->rec.hash))
         vl_fail(e, VL_E_DATA, "%s/params.safetensors: has hash %s but state.json says %s: damaged",
                 dir, s->model->hash, s->rec.hash);
+out:
     free(dir);
     return e->code;
 }
@@ -405,8 +441,8 @@ void vl_state_close(struct vl_state *s)
     vl_model_free(s->model);
     vl_state_record_free(&s->rec);
     vl_state_record_free(&s->last);
-    free(s->exp_avg);
-    free(s->exp_avg_sq);
+    for (int i = 0; i < VL_MOMENT_KINDS; i++)
+        free(s->moment[i]);
     free(s->dir);
     *s = (struct vl_state){ .lock = -1 };
 }

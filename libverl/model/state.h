@@ -1,12 +1,16 @@
-/* state.h - train state: master weights, Adam's moments and where training stands, by version.
+/* state.h - train state: master weights, the optimizer's moments and where training stands, by version.
  *
- * DIR/vNNNNNN/ holds params, exp_avg, exp_avg_sq (safetensors, fp32, Hugging Face's names), state.json
+ * DIR/vNNNNNN/ holds params and moments such as exp_avg (safetensors, fp32, Hugging Face's names), state.json
  * and the model's config and tokenizer files, so a version is also a model directory. The layout does
  * not depend on ranks. The format is verl-state(5). */
 #ifndef VL_STATE_H
 #define VL_STATE_H
 
 #include "libverl/model/model.h"
+
+/* What optimizers remember of each weight: files NAME.safetensors of a state. */
+enum { VL_EXP_AVG, VL_EXP_AVG_SQ, VL_MAX_EXP_AVG_SQ, VL_MOMENTUM_BUFFER, VL_MOMENT_KINDS };
+extern const char *const vl_moment_name[VL_MOMENT_KINDS];
 
 /* state.json. Strings are owned; release with vl_state_record_free. */
 struct vl_state_record {
@@ -20,24 +24,26 @@ struct vl_state_record {
     char *options;           /* JSON object: the options that can change values, or NULL */
     int64_t schedule;        /* position of the learning-rate schedule */
     int64_t total_steps;     /* length of the schedule; 0 = none */
-    int64_t optimizer_steps; /* Adam's t */
+    char *optimizer;         /* "AdamW", ... or NULL: none has stepped yet */
+    int64_t optimizer_steps; /* its t */
     int64_t skipped;         /* optimizer steps skipped for a non-finite gradient, in all */
     int64_t skipped_in_row;  /* the last so many were skipped */
     char *progress;          /* JSON: where a long run inside one batch stands (sft), or NULL */
     char *metrics;           /* JSON object of the update's metrics, so that a rerun that has
                                 nothing to do still writes them; or NULL */
-    char hash[33], exp_avg_hash[33], exp_avg_sq_hash[33];
+    char hash[33];
+    char moment_hash[VL_MOMENT_KINDS][33]; /* "": the state has no such file */
 };
 
 struct vl_state {
-    char *dir;                   /* as given */
-    int lock;                    /* file descriptor, -1 = not held */
-    int64_t current;             /* version the link points to */
-    int64_t base;                /* version to start from */
-    struct vl_state_record rec;  /* of base */
-    struct vl_model *model;      /* of base; slab = its parameters (after vl_state_load) */
-    float *exp_avg, *exp_avg_sq; /* (model->count) */
-    struct vl_state_record last; /* of `current` (the same as rec without --from) */
+    char *dir;                      /* as given */
+    int lock;                       /* file descriptor, -1 = not held */
+    int64_t current;                /* version the link points to */
+    int64_t base;                   /* version to start from */
+    struct vl_state_record rec;     /* of base */
+    struct vl_model *model;         /* of base; slab = its parameters (after vl_state_load) */
+    float *moment[VL_MOMENT_KINDS]; /* (model->count) or NULL */
+    struct vl_state_record last;    /* of `current` (the same as rec without --from) */
 };
 
 void vl_state_record_free(struct vl_state_record *r);
@@ -67,7 +73,7 @@ int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MU
  * Keeps the newest `keep` versions, the parent, and linked ones. Needs the lock.
  * Stop points: state-params, state-moments, state-written, state-renamed, state-linked, state-pruned. */
 int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
-                     const float *exp_avg, const float *exp_avg_sq, int64_t keep,
+                     const float *const moment[VL_MOMENT_KINDS], int64_t keep,
                      struct vl_err *e) VL_MUST_CHECK;
 void vl_state_close(struct vl_state *s);
 

@@ -73,6 +73,11 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .clip_grad = 1,
                                   .lr_warmup_ratio = role == VL_ROLE_SFT ? 0.1 : 0,
                                   .num_cycles = 0.5,
+                                  .stable_ratio = 0.9,
+                                  .optimizer = "AdamW",
+                                  .impl = "torch.optim",
+                                  .decay = "all",
+                                  .eps = 1e-8,
                                   .lr_warmup_steps = -1,
                                   .total_steps = -1,
                                   .schedule = role == VL_ROLE_SFT ? "cosine" : "constant",
@@ -109,26 +114,6 @@ void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
                                   .save_freq = -1 };
 }
 
-static int parse_betas(const struct vl_strs *s, double beta[2], enum vl_role role, struct vl_err *e)
-{
-    beta[0] = 0.9, beta[1] = role == VL_ROLE_SFT ? 0.95 : 0.999;
-    if (!s->n)
-        return 0;
-    for (size_t i = 0; i < 2 && s->n == 2; i++) {
-        char *end;
-
-        beta[i] = strtod(s->s[i], &end);
-        if (end == s->s[i] || *end || !(beta[i] >= 0) || !(beta[i] < 1))
-            return vl_fail(e, VL_E_USAGE, "optim.betas: %s is not a number in [0, 1)", s->s[i]);
-    }
-    if (s->n != 2)
-        return vl_fail(e, VL_E_USAGE,
-                       "optim.betas has %zu numbers; expected two, such as "
-                       "[0.9,0.999]",
-                       s->n);
-    return 0;
-}
-
 /* bypass_mode's losses are two of the others, on its own mask and weights. */
 static const char *loss_name(const struct vl_update_opts *o)
 {
@@ -147,7 +132,7 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
     u->from = o->from ? vl_version_parse(o->from) : -1;
     if (o->from && u->from < 0)
         return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
-    if (parse_betas(&o->betas, u->beta, o->role, e) || vl_agg_parse(&u->agg, o->agg, e))
+    if (vl_optim_parse(&u->optim, o, e) || vl_agg_parse(&u->agg, o->agg, e))
         return e->code;
     u->pref = o->pref;
     if (o->role == VL_ROLE_DPO)
@@ -414,6 +399,7 @@ static int make_plan(struct job *j, struct vl_err *e)
         return e->code;
     j->schedule.min_ratio = isnan(o->min_lr_ratio) ? 0 : o->min_lr_ratio;
     j->schedule.num_cycles = o->num_cycles;
+    j->schedule.stable_ratio = o->stable_ratio;
     return 0;
 }
 
@@ -421,7 +407,9 @@ static int make_plan(struct job *j, struct vl_err *e)
 static int load(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
-    struct vl_engine_opts eo = { .train = 1, .recompute = u->o->recompute };
+    struct vl_engine_opts eo = { .train = 1,
+                                 .moments = u->optim.moments,
+                                 .recompute = u->o->recompute };
     struct vl_state *s = &j->s;
     size_t bytes;
 
@@ -429,12 +417,15 @@ static int load(struct job *j, struct vl_err *e)
         eo.compute = u->f.compute;
         bytes = (size_t)s->model->count * sizeof(float);
         if (!vl_engine_new(&u->f.eng, s->model, u->f.be, &eo, e)) {
-            u->f.be->upload(u->f.be->ctx, vl_engine_exp_avg(u->f.eng), s->exp_avg, bytes);
-            u->f.be->upload(u->f.be->ctx, vl_engine_exp_avg_sq(u->f.eng), s->exp_avg_sq, bytes);
+            for (int m = 0; m < u->optim.moments; m++)
+                if (s->moment[u->optim.kind[m]])
+                    u->f.be->upload(u->f.be->ctx, vl_engine_moment(u->f.eng, m),
+                                    s->moment[u->optim.kind[m]], bytes);
             vl_model_release_slab(s->model);
-            free(s->exp_avg);
-            free(s->exp_avg_sq);
-            s->exp_avg = s->exp_avg_sq = NULL;
+            for (int m = 0; m < VL_MOMENT_KINDS; m++) {
+                free(s->moment[m]);
+                s->moment[m] = NULL;
+            }
         }
     }
     u->t = s->rec.optimizer_steps;
@@ -448,7 +439,8 @@ static void check_memory(struct vl_update *u, const struct vl_engine_opts *eo, i
 {
     const struct vl_model *m = u->f.model;
     size_t need = vl_engine_bytes(&m->cfg, eo, u->f.be, N, M);
-    size_t loading = 3 * sizeof(float) * (size_t)m->count, have = vl_mem_available();
+    size_t loading = (size_t)(1 + u->optim.moments) * sizeof(float) * (size_t)m->count,
+           have = vl_mem_available();
     int ranks = u->x->comm.local_size;
 
     vl_info(&u->x->log,
@@ -474,6 +466,10 @@ static int prepare(struct job *j, struct vl_err *e)
 
     vl_version_name(name, j->s.base);
     path = vl_asprintf("%s/%s", j->s.dir, name);
+    if (vl_optim_fits(&u->optim, &j->s, e)) {
+        free(path);
+        return e->code;
+    }
     rc = vl_infer_open(x, &u->f, &j->batch, path, "model.path", role_head(u->o->role),
                        u->o->compute, e);
     free(path);
@@ -482,6 +478,7 @@ static int prepare(struct job *j, struct vl_err *e)
     if (!vl_update_columns(u, &j->batch, &j->s.rec, e) && !make_plan(j, e)) {
         struct vl_engine_opts eo = { .compute = u->f.compute,
                                      .train = 1,
+                                     .moments = u->optim.moments,
                                      .recompute = u->o->recompute };
 
         vl_infer_check_context(x, &u->f, &u->data.rows);
@@ -522,10 +519,8 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
                                  .optimizer_steps = u->t,
                                  .skipped = j->s.rec.skipped + j->sum.skipped,
                                  .skipped_in_row = j->sum.in_row };
-    float *dev[3] = { vl_engine_params(u->f.eng), vl_engine_exp_avg(u->f.eng),
-                      vl_engine_exp_avg_sq(u->f.eng) };
-    float *owned[3] = { NULL, NULL, NULL };
-    const float *host[3];
+    float *owned[1 + VL_MAX_MOMENTS] = { NULL };
+    const float *params, *moment[VL_MOMENT_KINDS] = { NULL };
 
     if (u->x->comm.rank == 0) {
         r.schedule = j->position + (is_long(u->o->role) ? done : 1);
@@ -536,13 +531,15 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
         r.metrics = vl_strdup(metrics);
         if (done < j->plan.steps)
             r.progress = progress_text(j, done);
-        if (!host_slab(u, dev[0], &host[0], &owned[0], e) &&
-            !host_slab(u, dev[1], &host[1], &owned[1], e) &&
-            !host_slab(u, dev[2], &host[2], &owned[2], e) &&
-            !vl_state_publish(&j->s, &r, host[0], host[1], host[2], u->o->keep, e))
+        r.optimizer = vl_strdup(vl_optim_name(&u->optim));
+        (void)!host_slab(u, vl_engine_params(u->f.eng), &params, &owned[0], e);
+        for (int i = 0; i < u->optim.moments && !e->code; i++)
+            (void)!host_slab(u, vl_engine_moment(u->f.eng, i), &moment[u->optim.kind[i]],
+                             &owned[1 + i], e);
+        if (!e->code && !vl_state_publish(&j->s, &r, params, moment, u->o->keep, e))
             vl_info(&u->x->log, "%s/v%06" PRId64 ": published (hash %s)", j->s.dir, r.version,
                     r.hash);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i <= VL_MAX_MOMENTS; i++)
             free(owned[i]);
         vl_state_record_free(&r);
     }

@@ -28,10 +28,13 @@ struct vl_update_opts {
     int stale_ok;
     const char *path; /* model.path: what an empty state is filled from when there is no -m */
     /* optimizer */
-    double lr, weight_decay, clip_grad, lr_warmup_ratio, min_lr_ratio, num_cycles;
+    double lr, weight_decay, clip_grad, lr_warmup_ratio, min_lr_ratio, num_cycles, stable_ratio;
     int64_t lr_warmup_steps, total_steps; /* -1: ratio; -1: not known */
     const char *schedule;
     struct vl_strs betas;
+    const char *optimizer, *impl, *decay; /* "AdamW"; "torch.optim"; "all" or "matrices" */
+    double eps, momentum, dampening;      /* override_optimizer_config, as the next two */
+    int amsgrad, nesterov;
     int64_t max_skips; /* non-finite gradients in a row before giving up */
     /* mini-batches, micro-batches */
     int64_t mini_batch; /* prompts; sft: rows; dpo: pairs */
@@ -129,6 +132,13 @@ struct vl_step_result {
     char where[160];               /* then: first tensor and rank */
 };
 
+/* The optimizer and what it remembers: kind[i] (VL_EXP_AVG ...) is the engine's moment i. */
+struct vl_optim {
+    enum { VL_ADAMW, VL_ADAM, VL_SGD } name;
+    double beta[2];
+    int kind[VL_MAX_MOMENTS], moments;
+};
+
 struct vl_update {
     struct vl_ctx *x;
     const struct vl_update_opts *o;
@@ -141,15 +151,26 @@ struct vl_update {
     struct vl_loss_norm ahead_norm; /* then, with bypass: denominators of the tokens kept */
     struct vl_pref_opts pref;
     enum vl_agg agg;
-    double beta[2];
+    struct vl_optim optim;
     int64_t seed; /* given, or the batch's */
     int64_t from; /* -1 = not given */
-    int64_t t;    /* Adam's step count so far */
+    int64_t t;    /* the optimizer's step count so far */
     int64_t lag; /* versions between the weights that made a column and those updated; -1 unknown */
 };
 
 /* Checks the options that need no data. */
 int vl_update_check(struct vl_update *u, struct vl_err *e) VL_MUST_CHECK;
+/* ---- The optimizer (update_optim.c) ---- */
+
+int vl_optim_parse(struct vl_optim *m, const struct vl_update_opts *o,
+                   struct vl_err *e) VL_MUST_CHECK;
+const char *vl_optim_name(const struct vl_optim *m);
+/* Refuses a state whose moments are another optimizer's, once it has stepped. */
+int vl_optim_fits(const struct vl_optim *m, const struct vl_state *s,
+                  struct vl_err *e) VL_MUST_CHECK;
+/* One step on all weights: rate, clip coefficient. */
+void vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *changed);
+
 /* Warns of options that cannot act with the others given. */
 void vl_update_warn_idle(const struct vl_update *u);
 /* Reads the columns of the role; base = identity of the weights that are updated. */

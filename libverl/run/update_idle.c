@@ -144,9 +144,16 @@ void vl_update_warn_idle(const struct vl_update *u)
         u->agg != VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM)
         idle(&c, "loss_scale_factor", "with loss_agg_mode=%s; seq-mean-token-sum-norm reads it",
              o->agg);
-    if ((SET(&c, min_lr_ratio) || SET(&c, num_cycles)) && strcmp(o->schedule, "cosine"))
-        idle(&c, "optim.min_lr_ratio or num_cycles", "with optim.lr_scheduler_type=%s",
-             o->schedule);
+    if ((SET(&c, min_lr_ratio) || SET(&c, num_cycles)) && !strcmp(o->schedule, "constant"))
+        idle(&c, "optim.min_lr_ratio or num_cycles", "with optim.lr_scheduler_type=constant");
+    if (SET(&c, stable_ratio) && strcmp(o->schedule, "wsd"))
+        idle(&c, "optim.stable_ratio", "with optim.lr_scheduler_type=%s", o->schedule);
+    if (!strcmp(o->optimizer, "SGD") && (SET(&c, amsgrad) || SET(&c, eps) || o->betas.n))
+        idle(&c, "optim.betas, eps or amsgrad", "with optim.optimizer=SGD");
+    if (strcmp(o->optimizer, "SGD") &&
+        (SET(&c, momentum) || SET(&c, dampening) || SET(&c, nesterov)))
+        idle(&c, "optim.override_optimizer_config.momentum, dampening or nesterov",
+             "with optim.optimizer=%s; SGD reads it", o->optimizer);
     if (SET(&c, lr_warmup_ratio) && o->lr_warmup_steps >= 0)
         idle(&c, "optim.lr_warmup_steps_ratio", "beside optim.lr_warmup_steps=%lld",
              (long long)o->lr_warmup_steps);

@@ -1,5 +1,5 @@
 /* update_step.c - one optimizer step: forward, loss, backward over micro-batches; sum over ranks; clip;
- * AdamW. See update.h.
+ * optimizer. See update.h.
  *
  * All ranks hold the same weights and moments and apply the same step to them, so nothing but the
  * gradient travels. It is summed in rank order: the same number of ranks gives the same bits. */
@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ADAM_EPS 1e-8f
 
 /* One micro-batch: arrays over its packed response tokens. */
 struct micro {
@@ -332,31 +330,6 @@ static int check_grads(struct vl_update *u, const char *mine, struct vl_step_res
     return 0;
 }
 
-/* AdamW over runs of parameters with the same decay. */
-static void adamw(struct vl_update *u, double lr, double scale, int64_t *changed)
-{
-    const struct vl_model *m = u->f.model;
-    struct vl_backend *be = u->f.be;
-    struct vl_engine *g = u->f.eng;
-
-    for (int64_t i = 0, j; i < m->nparam; i = j) {
-        struct vl_adamw o = { .lr = (float)lr,
-                              .beta1 = (float)u->beta[0],
-                              .beta2 = (float)u->beta[1],
-                              .eps = ADAM_EPS,
-                              .weight_decay = m->param[i].decay ? (float)u->o->weight_decay : 0,
-                              .t = u->t,
-                              .grad_scale = (float)scale };
-        int64_t at = m->param[i].offset, end;
-
-        for (j = i + 1; j < m->nparam && m->param[j].decay == m->param[i].decay; j++)
-            ;
-        end = j < m->nparam ? m->param[j].offset : m->count;
-        be->adamw(be->ctx, vl_engine_params(g) + at, vl_engine_exp_avg(g) + at,
-                  vl_engine_exp_avg_sq(g) + at, vl_engine_grads(g) + at, end - at, &o, changed);
-    }
-}
-
 static int accumulate(struct vl_update *u, const int64_t *rows, int64_t n,
                       const struct vl_loss_norm *norm, struct vl_loss_sums *sums, struct vl_err *e)
 {
@@ -405,7 +378,7 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
         scale = scale < 1 ? scale : 1;
     }
     u->t++;
-    adamw(u, lr, scale, &r->changed);
+    vl_optim_step(u, lr, scale, &r->changed);
     vl_engine_repack(u->f.eng);
     return 0;
 }

@@ -169,7 +169,9 @@ static enum vl_compute compute; /* of the engines made next */
 
 static struct vl_engine *engine(const struct vl_model *m, struct vl_backend *be, int recompute)
 {
-    struct vl_engine_opts o = { .compute = compute, .train = 1, .recompute = recompute };
+    struct vl_engine_opts o = {
+        .compute = compute, .train = 1, .moments = 2, .recompute = recompute
+    };
     struct vl_engine *g = NULL;
     struct vl_err e = { 0 };
 

@@ -171,12 +171,12 @@ static void run_optim(struct vl_backend *be, struct vl_buf *out)
 {
     int64_t n = 9001, changed = 0;
     float *p = krand(n, 1, 1), *m = krand(n, 1, 2), *v = krand(n, 1, 3), *g = krand(n, 1, 4);
-    struct vl_adamw o = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, 0.5f };
+    struct vl_adamw o = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 3, 0.5f, 0 };
     double s;
 
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
-    be->adamw(be->ctx, p, m, v, g, n, &o, &changed);
+    be->adamw(be->ctx, p, m, v, NULL, g, n, &o, &changed);
     s = be->sumsq(be->ctx, g, n);
     kput(out, p, n);
     kput(out, m, n);

@@ -488,7 +488,7 @@ static int run_adamw(struct gcase *c)
         norms[t] = sqrt(be->sumsq(be->ctx, g, n));
         k = clip / (norms[t] + 1e-6);
         o.grad_scale = k < 1 ? (float)k : 1;
-        be->adamw(be->ctx, p, m, v, g, n, &o, &changed);
+        be->adamw(be->ctx, p, m, v, NULL, g, n, &o, &changed);
         assert_int_equal(changed, n);
         for (int64_t i = 0; i < n; i++)
             after[t * n + i] = p[i];
@@ -509,12 +509,12 @@ static void test_adamw(void **state)
 static void test_adamw_unchanged(void **state)
 {
     float p[3] = { 1, -2, 3 }, m[3] = { 0 }, v[3] = { 0 }, g[3] = { 0, 1, 0 };
-    struct vl_adamw o = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 1, 1 };
+    struct vl_adamw o = { 1e-3f, 0.9f, 0.999f, 1e-8f, 0, 1, 1, 0 };
     int64_t changed = 5;
     float big[5] = { 1, 2, INFINITY, 0, 1 }, nan[2] = { 1, NAN };
 
     (void)state;
-    kbest()->adamw(kbest()->ctx, p, m, v, g, 3, &o, &changed);
+    kbest()->adamw(kbest()->ctx, p, m, v, NULL, g, 3, &o, &changed);
     assert_int_equal(changed, 6);
     assert_true(p[0] == 1 && p[1] < -2 && p[2] == 3);
     assert_true(isinf(kbest()->sumsq(kbest()->ctx, big, 5)));

@@ -89,10 +89,11 @@ static int step(struct vl_state *s, const char *batch, int64_t from, float delta
     for (int64_t i = 0; i < s->model->nparam; i++)
         for (int64_t k = 0; k < s->model->param[i].cols; k++) {
             s->model->slab[s->model->param[i].offset + k] += delta;
-            s->exp_avg[s->model->param[i].offset + k] += 1;
-            s->exp_avg_sq[s->model->param[i].offset + k] += 2;
+            s->moment[VL_EXP_AVG][s->model->param[i].offset + k] += 1;
+            s->moment[VL_EXP_AVG_SQ][s->model->param[i].offset + k] += 2;
         }
-    rc = vl_state_publish(s, &r, s->model->slab, s->exp_avg, s->exp_avg_sq, keep, e);
+    const float *const moment[VL_MOMENT_KINDS] = { s->moment[0], s->moment[1] };
+    rc = vl_state_publish(s, &r, s->model->slab, moment, keep, e);
     vl_state_record_free(&r);
     return rc;
 }
@@ -130,7 +131,7 @@ static void test_steps(void **state)
     assert_int_equal(s.rec.schedule, 3);
     assert_int_equal(s.rec.optimizer_steps, 6);
     assert_string_equal(s.rec.batch, "b2");
-    assert_true(s.exp_avg[0] == 3 && s.exp_avg_sq[0] == 6);
+    assert_true(s.moment[VL_EXP_AVG][0] == 3 && s.moment[VL_EXP_AVG_SQ][0] == 6);
     v = vl_version_list(d->state, &n);
     assert_int_equal(n, 2); /* the newest two are kept */
     assert_int_equal(v[0], 2);

@@ -108,7 +108,7 @@ struct bench {
 static void bench_open(struct bench *t, enum vl_role role)
 {
     static const int64_t mask[B * R] = { 1, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0 };
-    struct vl_engine_opts eo = { .compute = VL_COMPUTE_F32, .train = 1 };
+    struct vl_engine_opts eo = { .compute = VL_COMPUTE_F32, .train = 1, .moments = 2 };
     struct vl_update_data *d = &t->u.data;
     struct vl_err e = { 0 };
 
@@ -117,7 +117,11 @@ static void bench_open(struct bench *t, enum vl_role role)
     vl_log_init(&t->x.log, "test_update", 0, 0);
     vl_update_defaults(&t->o, role);
     t->o.clip_grad = 0;
-    t->u = (struct vl_update){ .x = &t->x, .o = &t->o, .beta = { 0.9, 0.999 } };
+    t->u = (struct vl_update){
+        .x = &t->x,
+        .o = &t->o,
+        .optim = { .beta = { 0.9, 0.999 }, .kind = { VL_EXP_AVG, VL_EXP_AVG_SQ }, .moments = 2 }
+    };
     make_batch(&t->b);
     if (vl_model_new(&t->u.f.model, config, "config",
                      role == VL_ROLE_CRITIC ? VL_HEAD_VALUE : VL_HEAD_LM, &e) ||
