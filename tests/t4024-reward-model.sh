@@ -132,6 +132,20 @@ ok 'a template of its own from a file; none is 65 and says how to give one' '
     zstd -dcq bare.dp >whole
     [ "$(grep -ac chat2.jinja whole)" = 0 ]
     grep -aq "xxh3 [0-9a-f]" whole'
+ok 'the overlong penalty: not on rm_scores, as in verl; on a filter of them it is' '
+    set -- max_resp_len=12 overlong_buffer_cfg.enable=true overlong_buffer_cfg.len=6
+    verl-reward -m policy -R rm "$@" -i in.dp -o over.dp 2>err
+    grep -q "overlong_buffer_cfg.enable=true has no effect on .*rm_scores.* --jq .rm_score" err
+    [ "$(see over.dp "(.token_level_scores|add) == .score")" = "true true true true true" ]
+    score --jq .rm_score "$@" -i in.dp -o over.dp 2>err
+    [ "$(see over.dp "(.token_level_scores|add) == .score")" = "true false false true false" ]'
+ok 'options without their scorer are told of; a critic is scored like a reward model' '
+    verl-reward -m policy --scorer exact --rm-truncate left --judge-retries 1 -i in.dp -o x.dp 2>err
+    grep -q -e "--rm-truncate has no effect without --reward-model" err
+    grep -q -e "--judge-retries has no effect without --judge" err
+    verl-model convert -q rm -o rmv --head value
+    verl-reward -q -m policy -R rmv -i in.dp -o x.dp
+    [ "$(see x.dp .score)" = "$(see out.dp .score)" ]'
 ok 'what is no reward model is refused; --delta writes the new columns' '
     verl-model init -q -o lm $M --tokenizer rmtok
     exits 65 verl-reward -q -m policy -R lm -i in.dp -o no.dp 2>err

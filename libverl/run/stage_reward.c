@@ -55,21 +55,50 @@ static int check_args(struct work *w, struct vl_err *e)
     return e->code;
 }
 
-/* Options of processes when the scorer is a rule, and a value that no policy uses. */
+struct named {
+    const void *dst;
+    const char *name;
+};
+
+/* Tells of the first of these options that was given. The list ends without a name. */
+static void warn_given(const struct work *w, const struct named *n, const char *needs)
+{
+    while (n->name && !vl_parsed_given(w->x->parsed, n->dst))
+        n++;
+    if (n->name)
+        vl_warn(&w->x->log, "%s has no effect without %s", n->name, needs);
+}
+
+/* Options of another kind of scorer, and a value that no policy uses. Keys are not told of: one file
+ * of them serves all runs. */
 static void warn_unused(const struct work *w)
 {
     const struct vl_reward_opts *o = w->o;
     const struct vl_parsed *p = w->x->parsed;
-    const char *unused = vl_parsed_given(p, &o->workers)   ? "--workers"
-                         : vl_parsed_given(p, &o->timeout) ? "--row-timeout"
-                         : vl_parsed_given(p, &o->memory)  ? "--memory"
-                                                           : NULL;
+    const struct named process[] = { { &o->workers, "--workers" },
+                                     { &o->timeout, "--row-timeout" },
+                                     { &o->memory, "--memory" },
+                                     { 0 } };
+    const struct named model[] = {
+        { &o->rm.tmpl, "--rm-template" },        { &o->rm.plain_special, "--rm-plain-special" },
+        { &o->rm.truncate, "--rm-truncate" },    { &o->rm.compute, "--compute" },
+        { &o->rm.micro_batch, "--micro-batch" }, { 0 }
+    };
+    const struct named judge[] = { { &o->judge.model, "--judge-model" },
+                                   { &o->judge.request, "--judge-request" },
+                                   { &o->judge.filter, "--judge-filter" },
+                                   { &o->judge.params, "--judge-params" },
+                                   { &o->judge.key_env, "--judge-key-env" },
+                                   { &o->judge.retries, "--judge-retries" },
+                                   { &o->judge.try_timeout, "--judge-try-timeout" },
+                                   { 0 } };
 
-    if (unused && !vl_reward_has_process(o) && !o->judge.url)
-        vl_warn(&w->x->log,
-                "%s has no effect without --jq, --command, --exec, --judge or "
-                "custom_reward_function.path",
-                unused);
+    if (!vl_reward_has_process(o) && !o->judge.url)
+        warn_given(w, process, "--jq, --command, --exec, --judge or custom_reward_function.path");
+    if (!vl_rm_wanted(&o->rm))
+        warn_given(w, model, "--reward-model or reward_model.enable=true");
+    if (!o->judge.url)
+        warn_given(w, judge, "--judge");
     if (vl_reward_one_call(o) && o->workers > 1)
         vl_warn(&w->x->log, "--workers has no effect with reward_manager.name=batch: the function "
                             "is called once, with all rows");
@@ -337,7 +366,8 @@ static int score_rows(struct work *w, struct vl_err *e)
         return e->code;
     if (settle(w, e))
         return e->code;
-    penalize(w);
+    if (!w->rm.rows || has_scorer(w->o))
+        penalize(w);
     return 0;
 }
 
@@ -409,10 +439,10 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     vl_reward_drop_old(&b);
     vl_stage_replaces(x, &b, replaced);
     res.rm = rm;
+    if (!x->comm.rank && o->overlong && !has_scorer(o) && (rm || vl_batch_col(&b, "rm_scores")))
+        vl_warn(&x->log, "overlong_buffer_cfg.enable=true has no effect on scores that are the "
+                         "column rm_scores, as in verl; with --jq .rm_score it has");
     if (!rm && !has_scorer(o) && vl_batch_col(&b, "rm_scores")) {
-        if (!x->comm.rank && o->overlong)
-            vl_warn(&x->log, "overlong_buffer_cfg.enable=true has no effect on scores that are the "
-                             "column rm_scores, as in verl");
         if (!x->comm.rank)
             (void)!vl_reward_from_model(x, &b, &res, o->source_key, e);
     } else {
