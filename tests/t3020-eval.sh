@@ -35,6 +35,15 @@ ok "--var takes one variable, a missing one is 65" "
     verl-eval --var acc -i val.dp >one.json
     jq -e 'all(keys[]; contains(\"/acc/\"))' one.json
     exits 65 verl-eval --var nope -i val.dp 2>err; grep -q nope err"
+ok "a row without a score counts as 0, as in verl, and is told; --skip-unscored leaves it out" "
+    printf '%s\\n' '{\"uid\":\"a\",\"sample\":0,\"token_level_scores\":[0,1],\"acc\":1,\"reward_error\":null}' \
+        '{\"uid\":\"b\",\"sample\":0,\"token_level_scores\":[0,0],\"acc\":\"NaN\",\"reward_error\":\"no valid token\"}' |
+        verl-batch from-json --dtype acc=F32 --dtype reward_error=json -o half.dp
+    verl-eval -i half.dp >half.json 2>err
+    grep -q 'warning: 1 of 2 rows have no score: they count as 0' err
+    jq -e '.\"val-core/unknown/acc/mean@1\" == 0.5 and .\"val-aux/unknown/reward/mean@1\" == 0.5' half.json
+    verl-eval --skip-unscored -i half.dp | jq -e '.\"val-core/unknown/acc/mean@1\" == 1'
+    verl-batch slice 1: -i half.dp -o none.dp; exits 65 verl-eval -i none.dp 2>err"
 ok "a batch without scores is 65" "
     verl-batch drop -k token_level_scores,acc -i val.dp -o none.dp
     exits 65 verl-eval -i none.dp 2>err; grep -q verl-reward err"

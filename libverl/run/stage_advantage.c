@@ -194,16 +194,6 @@ static int read_mask(struct work *w, struct vl_err *e)
     return 0;
 }
 
-/* Whether verl-reward marked the row as not scored. */
-static int marked_invalid(const struct vl_batch *b, int64_t i)
-{
-    const struct vl_col *c = vl_batch_col(b, "reward_error");
-    size_t n;
-    const char *s = c && c->kind == VL_COL_JSON ? vl_col_json(c, i, &n) : "null";
-
-    return strncmp(s, "null", 4) != 0;
-}
-
 static int read_scores(struct work *w, struct vl_err *e)
 {
     const char *name =
@@ -223,7 +213,7 @@ static int read_scores(struct work *w, struct vl_err *e)
         vl_try_alloc(&w->left_out, (size_t)w->B, 1, "rewards", e) || read_mask(w, e))
         return e->code;
     for (int64_t i = 0; i < w->B; i++)
-        w->left_out[i] = (uint8_t)marked_invalid(w->b, i);
+        w->left_out[i] = (uint8_t)vl_row_unscored(w->b, i);
     for (int64_t j = 0; j < w->B * w->L; j++) {
         int counts = (w->valid[j] || w->o->as_verl) && !w->left_out[j / w->L];
         if (counts && !isfinite(s[j]))

@@ -12,6 +12,7 @@
 #include "formats/fields.h"
 #include "formats/json.h"
 #include "libverl/algo/validation.h"
+#include "libverl/run/uid.h"
 
 /* ---- Rows to variables ---- */
 
@@ -119,13 +120,15 @@ static char **texts(const struct samples *s, const char *name, const char *other
     return out;
 }
 
-/* Adds a variable when every sample has a number there. */
+/* Adds a variable when every sample has a number there. A row without a score has 0. */
 static int add_column(struct samples *s, const struct vl_col *c)
 {
     double *x = vl_alloc((size_t)(s->N > 0 ? s->N : 1) * sizeof(*x));
 
     for (int64_t i = 0; i < s->N; i++) {
-        if (!vl_eval_number(c, s->row[i], &x[i])) {
+        if (vl_row_unscored(s->b, s->row[i])) {
+            x[i] = 0;
+        } else if (!vl_eval_number(c, s->row[i], &x[i])) {
             free(x);
             return 0;
         }
@@ -149,7 +152,7 @@ static int add_reward(struct samples *s, struct vl_err *e)
         return e->code;
     double *x = vl_alloc((size_t)(s->N > 0 ? s->N : 1) * sizeof(*x));
     for (int64_t i = 0; i < s->N; i++)
-        for (int64_t t = 0; t < inner[0]; t++)
+        for (int64_t t = 0; t < inner[0] && !vl_row_unscored(s->b, s->row[i]); t++)
             x[i] += score[s->row[i] * inner[0] + t];
     s->var = vl_realloc(s->var, (s->nvar + 1) * sizeof(*s->var));
     s->var[s->nvar++] = (struct vl_val_var){ "reward", x };
@@ -221,19 +224,21 @@ int vl_eval_validation(struct vl_ctx *x, const struct vl_batch *b, const struct 
                        struct vl_metrics *m, struct vl_err *e)
 {
     struct samples s = { .b = b };
-    const struct vl_col *bad = vl_batch_col(b, "reward_error");
+    int64_t unscored = 0;
 
     s.row = vl_alloc((size_t)(b->rows > 0 ? b->rows : 1) * sizeof(*s.row));
     for (int64_t i = 0; i < b->rows; i++) {
-        size_t n = 4;
-        const char *t = bad && bad->kind == VL_COL_JSON ? vl_col_json(bad, i, &n) : "null";
-        if (n == 4 && !memcmp(t, "null", 4))
+        int none = vl_row_unscored(b, i);
+        unscored += none;
+        if (!none || !o->skip_unscored)
             s.row[s.N++] = i;
     }
-    if (s.N < b->rows)
-        vl_warn(&x->log, "%lld of %lld rows have no score and are left out",
-                (long long)(b->rows - s.N), (long long)b->rows);
-    if (s.N == 0) {
+    if (unscored)
+        vl_warn(&x->log, "%lld of %lld rows have no score%s", (long long)unscored,
+                (long long)b->rows,
+                o->skip_unscored ? " and are left out"
+                                 : ": they count as 0 (--skip-unscored leaves them out)");
+    if (unscored == b->rows) {
         vl_fail(e, VL_E_DATA, "the batch has no scored rows");
         goto done;
     }

@@ -63,6 +63,22 @@ static int say_gap(struct vl_ctx *x, struct vl_batch *b, int64_t R, const float 
     return 0;
 }
 
+/* Samples of a truncated distribution under log-probs over the whole of it: as in verl, and said. */
+static void say_truncated(struct vl_ctx *x, const struct vl_batch *b)
+{
+    int64_t k = 0;
+    double p = 1, T = 1;
+
+    (void)vl_meta_i64(b, "top_k", &k);
+    (void)vl_meta_f64(b, "top_p", &p);
+    (void)vl_meta_f64(b, "temperature", &T);
+    if (T > 0 && (k > 0 || p < 1))
+        vl_warn(&x->log,
+                "the rollout sampled with top_k=%" PRId64 " top_p=%g, these log-probs are over the "
+                "full vocabulary: ratios in the update are biased, as in verl",
+                k, p);
+}
+
 /* verl's actor/entropy: the loss aggregation over the whole batch's entropies. */
 static int entropy_metric(struct vl_batch *b, const struct vl_logprob_opts *o, int64_t R,
                           const float *entropy, const int64_t *mask, struct vl_err *e)
@@ -127,6 +143,8 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
+    if (old)
+        say_truncated(x, b);
     if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, b, r->R, e) ||
         vl_infer_add(b, name, r->R, logp, e))
         goto done;

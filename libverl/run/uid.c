@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/json.h"
 #include "libverl/batch/view.h"
@@ -66,4 +67,16 @@ int vl_row_values(double *value, const struct vl_batch *b, const char *column, c
             return e->code;
     }
     return 0;
+}
+
+int vl_row_unscored(const struct vl_batch *b, int64_t row)
+{
+    const struct vl_col *c = vl_batch_col(b, "reward_error");
+    size_t n;
+    const char *s;
+
+    if (!c || c->kind != VL_COL_JSON)
+        return 0;
+    s = vl_col_json(c, row, &n);
+    return n != 4 || memcmp(s, "null", 4) != 0;
 }

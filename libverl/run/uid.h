@@ -16,4 +16,7 @@ int vl_uid_groups(struct vl_groups *g, const struct vl_batch *b, const char *wha
 int vl_row_values(double *value, const struct vl_batch *b, const char *column, const uint8_t *skip,
                   const char *what, struct vl_err *e) VL_MUST_CHECK;
 
+/* Whether verl-reward could not score the row: its column reward_error says why. */
+int vl_row_unscored(const struct vl_batch *b, int64_t row);
+
 #endif

@@ -5,6 +5,7 @@
 #include "libverl/base/philox.h"
 #include "libverl/engine/generate.h"
 #include "libverl/model/version.h"
+#include "libverl/run/uid.h"
 #include "libverl/run/weights.h"
 
 #include <inttypes.h>
@@ -215,6 +216,25 @@ static int dpo_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
     return vl_infer_temperature(u->x, b, &u->o->temperature, temperature, e);
 }
 
+/* Rows without a score have no advantage and no return: they are outside numerators and denominators
+ * alike. */
+static void mask_unscored(struct vl_update *u, const struct vl_batch *b)
+{
+    struct vl_update_data *d = &u->data;
+    int64_t out = 0;
+
+    for (int64_t i = 0; i < d->rows.B; i++) {
+        int64_t *m = d->mask + i * d->rows.R, any = 0;
+        for (int64_t t = 0; t < d->rows.R && vl_row_unscored(b, i); t++) {
+            any |= m[t];
+            m[t] = 0;
+        }
+        out += any;
+    }
+    if (out)
+        vl_info(&u->x->log, "%" PRId64 " rows without a score: left out of the loss", out);
+}
+
 static void count_valid(struct vl_update_data *d)
 {
     const struct vl_rows *r = &d->rows;
@@ -295,6 +315,9 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
     R = d->rows.R;
     if (vl_infer_mask(b, &d->rows, &d->mask, e))
         return e->code;
+    if (u->o->role == VL_ROLE_CRITIC ||
+        (u->o->role == VL_ROLE_ACTOR && (!u->o->distill || u->distill.with_policy)))
+        mask_unscored(u, b);
     count_valid(d);
     if (u->o->role == VL_ROLE_ACTOR &&
         (actor_columns(u, b, R, base, e) ||
