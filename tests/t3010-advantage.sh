@@ -164,7 +164,7 @@ ok "a reward under the mask does not count unless --as-verl, and is reported" "
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '0 0' ]
     run -e rloo --as-verl -i stray.dp -o out.dp
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 -1' ]"
-ok "an empty row is in no group unless --as-verl; group sizes are printed" "
+ok "71: an empty row is in no group unless --as-verl; group sizes are printed" "
     printf '%s\n' '{\"uid\":\"a\",\"sample\":0,\"response_mask\":[1,1],\"token_level_scores\":[0,1]}' \
         '{\"uid\":\"a\",\"sample\":1,\"response_mask\":[0,0],\"token_level_scores\":[0,0]}' \
         '{\"uid\":\"a\",\"sample\":2,\"response_mask\":[1,0],\"token_level_scores\":[0,0]}' |
@@ -175,18 +175,18 @@ ok "an empty row is in no group unless --as-verl; group sizes are printed" "
     verl-advantage -e rloo --as-verl -i empty.dp -o out.dp 2>err
     grep -q 'groups: 1 of 3 rows' err
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0 -0.5' ]"
-ok "a row that verl-reward could not score is in no group and gets advantage 0" "
+ok "74: a row that verl-reward could not score is in no group and gets advantage 0" "
     verl-dump rows.dp | jq -c '. + { reward_error: (if .sample == 0 then null else \"timed out\" end) }' |
         verl-batch from-json --like rows.dp --dtype reward_error=json -o unscored.dp
     verl-advantage -e rloo -i unscored.dp -o out.dp 2>err
     grep -q '2 rows without a score' err; grep -q 'groups: 2 of 1 row' err
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0.5 0 0' ]"
-ok "groups of one are named when n is larger" "
+ok "71: groups of one are named when n is larger" "
     verl-batch slice 1:3 -i rows.dp | verl-batch set-meta n 2 | run -e grpo -o out.dp 2>err
     grep -q '2 groups have one row although n is 2' err
     verl-batch slice 1:3 -i rows.dp | verl-batch set-meta n 1 | run -e grpo -o out.dp 2>err
     grep -q 'warning: one response for each prompt' err"
-ok "NaN under the mask changes no byte, a NaN that counts is 65 and names the row" "
+ok "68: NaN under the mask changes no byte, a NaN that counts is 65 and names the row" "
     verl-dump rows.dp | jq -c '.token_level_scores[3] = (if .response_mask[3] == 1 then .token_level_scores[3] else \"NaN\" end)' |
         verl-batch from-json --like rows.dp -o nan.dp
     run -e grpo -i rows.dp -o x.dp; run -e grpo -i nan.dp -o y.dp
@@ -223,7 +223,7 @@ ok "PF-PPO draws as many rows, the same for the same seed, each (uid, sample) on
     [ \$(verl-dump -k uid,sample x.dp | sort -u | wc -l) = 8 ]
     exits 64 run -e gae use_pf_ppo=true pf_ppo.reweight_method=best -i pf.dp -o no.dp"
 if have_mpi; then
-    ok "three ranks: the same bytes" "
+    ok "75: three ranks: the same bytes" "
         run -e grpo -i rows.dp -o x.dp
         verl-mpi 3 verl-advantage -q -e grpo -i rows.dp -o y.dp
         cmp x.dp y.dp"

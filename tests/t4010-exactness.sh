@@ -46,7 +46,7 @@ for compute in fp32 bf16; do
         verl-batch index 63,5,40 -q -i p.dp | rollout -o part.dp --compute $compute
         essence part.dp | sort >got
         for k in 5 40 63; do sed -n \"\$((3 * k + 1)),\$((3 * k + 3))p\" want; done | sort | cmp - got"
-    ok "$compute: 300 columns of padding, and padding on the right" "
+    ok "65: $compute: 300 columns of padding, and padding on the right" "
         prompt_batch wide.dp 64 323 left
         prompt_batch right.dp 64 30 right
         for f in wide right; do
@@ -63,7 +63,7 @@ for compute in fp32 bf16; do
         VL_ISA=scalar rollout -i p.dp -o g.dp --compute $compute
         cmp gen.dp g.dp
         VL_ISA=scalar again -i gen.dp"
-    ok "$compute: log-probs again, for rows, token budgets and threads" "
+    ok "62: $compute: log-probs again, for rows, token budgets and threads" "
         again -i gen.dp --micro-batch 1
         verl-dump -k old_log_probs,entropys again.dp >one
         again -i gen.dp rollout.log_prob_max_token_len_per_gpu=70 --threads 2
@@ -80,10 +80,12 @@ done
 ok "greedy: log-probs at temperature 1 again" "
     rollout -i p.dp -o gen.dp --temperature 0
     again -i gen.dp"
-ok "temperature, top-k and top-p: log-probs over the full vocabulary again" "
+ok "64: temperature, top-k and top-p: log-probs over the full vocabulary again, and it is told" "
     rollout -i p.dp -o gen.dp --temperature 0.7 --top-k 9 --top-p 0.8
-    again -i gen.dp"
-ok "another compute type or temperature warns, naming both" "
+    again -i gen.dp
+    verl-logprob -m model -i gen.dp -o g.dp 2>log
+    grep -q 'warning: the rollout sampled with top_k=9 top_p=0.8.*biased' log"
+ok "63: another compute type or temperature warns, naming both" "
     rollout -i p.dp -o gen.dp --compute fp32 --temperature 0.5
     verl-logprob -q -m model -i gen.dp -o g.dp --compute bf16 --temperature 0.75 2>log
     grep -q 'compute bf16.*fp32' log

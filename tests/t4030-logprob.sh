@@ -21,7 +21,7 @@ ok "actor/entropy is the mean over valid tokens" "
         awk '{ s += \$1 } END { printf \"%.9g\n\", s / NR }' >mean
     jq '.metrics[\"actor/entropy\"]' meta | awk '{ printf \"%.9g\n\", \$1 }' | paste mean - |
         awk '{ d = \$1 - \$2; exit d * d > 1e-10 }'"
-ok "ref: another model, another column, both stay" "
+ok "67: ref: another model, another column, both stay" "
     verl-logprob -q --as ref -m base -i old.dp -o ref.dp
     verl-dump ref.dp -f 'has(\"old_log_probs\") and .old_log_probs != .ref_log_prob' | sort -u | grep -qx true
     verl-dump --meta ref.dp | jq -e '.old_log_probs_weights.hash != .ref_log_prob_weights.hash'"
@@ -74,7 +74,7 @@ ok "tokens outside response_mask are computed too, and left out of the metric" "
     verl-dump -k old_log_probs,entropys o.dp | cmp a -
     verl-dump --meta o.dp | jq '.metrics[\"actor/entropy\"]' >b
     ! jq '.metrics[\"actor/entropy\"]' meta | cmp -s b -"
-ok "values know no temperature" "
+ok "69: values know no temperature" "
     make_model critic --value-head --seed 4
     verl-value -q -m critic -i gen.dp -o v.dp
     verl-batch set-meta temperature 0.25 -q -i gen.dp | verl-value -q -m critic -o v2.dp

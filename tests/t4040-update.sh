@@ -29,7 +29,7 @@ ok 'without old_log_probs the rollout log-probs of the same weights are taken: t
     grep -q 'column old_log_probs is missing' err"
 for role in actor critic sft; do
     eval "opts=\$$role"
-    ok "$role: new weights are bit-equal for every cut into micro-batches and thread count" "
+    ok "81: $role: new weights are bit-equal for every cut into micro-batches and thread count" "
         verl-update -q -s $role.ref $opts -o $role.dp
         n=0
         for cut in '--micro-batch 1' '--micro-batch 7 --threads 2' '--micro-batch 48' \
@@ -75,7 +75,7 @@ ok 'sft learns the toy; the metrics say what was done' "
     awk -v a=\$first -v b=\$last 'BEGIN { exit !(b < 0.6 * a) }'
     [ \$(metric x.dp train/optimizer_steps) = 150 ] && [ \$(metric x.dp train/rows) = 2400 ]
     jq -e '.schedule_position == 150 and .total_steps == 150 and .optimizer_steps == 150' long/current/state.json"
-ok 'sft killed between two saves goes on from the last one to the same bits' "
+ok '89: sft killed between two saves goes on from the last one to the same bits' "
     line='verl-update -q -s part --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16
         trainer.total_training_steps=20 trainer.save_freq=8'
     kill_at state-linked \$line -o x.dp
@@ -113,7 +113,7 @@ ok 'the learning rate: one schedule step a call, warm-up from 0, cosine needs it
         verl-update -q -s sch -m m -i o.dp \$o -o x.dp
         awk -v a=\$(metric x.dp actor/lr) -v b=\$want 'BEGIN { print a, b; d = a - b; exit !(d * d <= 1e-24 * b * b) }'
     done"
-ok 'rows without a valid token change nothing; none at all is 65' "
+ok '83: rows without a valid token change nothing; none at all is 65' "
     verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .response_mask |= map(0) else . end' |
         verl-batch from-json -q --like old.dp -i - -o masked.dp
     verl-dump old.dp | jq -c 'select(.uid != \"0-3\")' |
@@ -124,7 +124,7 @@ ok 'rows without a valid token change nothing; none at all is 65' "
     verl-dump old.dp | jq -c '.response_mask |= map(0)' | verl-batch from-json -q --like old.dp -i - -o none.dp
     exits 65 verl-update -s no -m m -i none.dp -o x.dp 2>err
     grep -q 'no row has a valid token' err"
-ok 'a gradient that is not finite: skipped, counted, the tensor named; nothing is published' "
+ok '85: a gradient that is not finite: skipped, counted, the tensor named; nothing is published' "
     verl-dump old.dp | jq -c 'if .uid == \"0-3\" then .advantages |= map(. * 1e30) else . end' |
         verl-batch from-json -q --like old.dp -i - -o inf.dp
     big='loss_agg_mode=seq-mean-token-sum-norm loss_scale_factor=1e-9'

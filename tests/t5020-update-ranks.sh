@@ -28,7 +28,7 @@ for role in actor critic; do
     in=old.dp key=actor_rollout_ref.actor
     [ $role = critic ] && in=val.dp key=critic
     for n in 1 2 3 4; do
-        ok "$role, $n ranks: gradient within 1e-5, weights within 2 lr of one rank's" "
+        ok "81: $role, $n ranks: gradient within 1e-5, weights within 2 lr of one rank's" "
             verl-mpi $n verl-update -q -s $role$n --role $role -m m -i $in $key.optim.lr=1e-3 \
                 ppo_mini_batch_size=21 --threads 1 -o $role$n.dp
             g=\$(relative ${role}1 $role$n)
@@ -53,7 +53,7 @@ ok 'statistics over the step: clip_cov picks the same tokens on 1 and 3 ranks' "
     echo \"gradient \$g\"
     awk -v g=\$g 'BEGIN { exit !(g <= 1e-5) }'
     [ \$(metric cov1.dp actor/pg_clipfrac) = \$(metric cov3.dp actor/pg_clipfrac) ]"
-ok 'more ranks than rows, several mini-batches, sft' "
+ok '87: more ranks than rows, several mini-batches, sft' "
     verl-batch slice -q :2 -i old.dp -o two.dp
     verl-mpi 4 verl-update -q -s few -m m -i two.dp optim.lr=1e-3 ppo_mini_batch_size=1 --threads 1 -o x.dp
     [ \$(metric x.dp actor/optimizer_steps) = 2 ]
@@ -72,7 +72,7 @@ ok 'an error of one step ends all ranks with one line and its status' "
     exits 65 verl-mpi 3 verl-update -s actor3 -i old.dp optim.lr=1e-2 -o x.dp 2>err
     [ \$(grep -c 'were made by other weights' err) = 1 ]
     exits 66 verl-mpi 2 verl-update -s none -i old.dp -o x.dp 2>err"
-ok 'a gradient that is not finite on one rank: named with the rank' "
+ok '85: a gradient that is not finite on one rank: named with the rank' "
     verl-dump old.dp | jq -c 'if .uid == \"0-20\" then .advantages |= map(. * 1e30) else . end' |
         verl-batch from-json -q --like old.dp -i - -o inf.dp
     exits 65 verl-mpi 2 verl-update -s inf -m m -i inf.dp ppo_mini_batch_size=21 loss_agg_mode=seq-mean-token-sum-norm loss_scale_factor=1e-9 --max-skips 1 --threads 1 -o x.dp 2>err

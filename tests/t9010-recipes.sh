@@ -72,7 +72,7 @@ ok 'drivers explain themselves' '
     test $rc = 65 && grep -q "wrote nothing" err'
 ok 'warnings of stages are shown' '
     REWARD="verl-reward --jq 1" RUN=w STEPS=1 $ex/grpo.sh $small 2>err; grep -q "warning: every advantage is 0" err'
-ok 'cut off in the middle of a step, it goes on to the same result' '
+ok '89: cut off in the middle of a step, it goes on to the same result' '
     REWARD=$half RUN=h VL_STOP_AT=stage-write timeout -s KILL 3 $ex/grpo.sh $small || :
     pkill -KILL -P 1 -f "$T/h" || :
     REWARD=$half RUN=h $ex/grpo.sh $small
