@@ -7,7 +7,6 @@
 
 #include "formats/json.h"
 #include "libverl/reward/custom.h"
-#include "libverl/reward/scorers.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -133,36 +132,17 @@ static int take_all(void *arg, int64_t k, const char *json, size_t n, const char
     return 0;
 }
 
-static int run(struct process *p, const struct vl_scorers_opts *so, struct vl_err *e)
-{
-    int one = vl_reward_one_call(p->o);
-    const struct vl_scorers_io io = { .arg = p,
-                                      .line = one ? put_all : put_row,
-                                      .answer = one ? take_all : take_answer };
-    int64_t nasked = p->job->nasked;
-    struct vl_scorers_stats st;
-
-    if (vl_scorers_run(so, one ? nasked > 0 : nasked, &io, &st, e))
-        return e->code;
-    if (st.crashed || st.timed_out || st.asked_again)
-        vl_warn(&p->x->log,
-                "scorer: %" PRId64 " crashes, %" PRId64 " time limits passed, %" PRId64
-                " rows asked again",
-                st.crashed, st.timed_out, st.asked_again);
-    return 0;
-}
-
-int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
-                         const struct vl_reward_job *job, struct vl_err *e)
+int vl_reward_pool(struct vl_ctx *x, const struct vl_reward_opts *o, int64_t rows,
+                   const struct vl_scorers_io *io, struct vl_err *e)
 {
     const char *shell[] = { "/bin/sh", "-c", o->exec ? o->exec : o->command, NULL };
-    struct process p = { x, o, job, 0 };
     struct vl_scorers_opts so = { .argv = o->filter ? NULL : shell,
                                   .filter = o->filter,
                                   .args = o->args,
                                   .once = o->exec != NULL,
                                   .workers = (int)(o->workers ? o->workers : x->comm.threads),
                                   .timeout = o->timeout };
+    struct vl_scorers_stats st = { 0 };
     char **argv = NULL;
 
     if (o->custom_path) {
@@ -170,11 +150,28 @@ int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
             return e->code;
         so.argv = (const char *const *)argv;
     }
-    if (so.workers > job->nasked)
-        so.workers = job->nasked ? (int)job->nasked : 1;
+    if (so.workers > rows && !io->arrived)
+        so.workers = rows ? (int)rows : 1;
     so.memory = o->memory != VL_NULL_I64 ? o->memory : o->filter ? 1024 : 0;
     so.memory *= 1024 * 1024;
-    (void)!run(&p, &so, e);
+    (void)!vl_scorers_run(&so, rows, io, &st, e);
     vl_custom_free(argv);
+    if (!e->code && (st.crashed || st.timed_out || st.asked_again))
+        vl_warn(&x->log,
+                "scorer: %" PRId64 " crashes, %" PRId64 " time limits passed, %" PRId64
+                " rows asked again",
+                st.crashed, st.timed_out, st.asked_again);
     return e->code;
+}
+
+int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
+                         const struct vl_reward_job *job, struct vl_err *e)
+{
+    int one = vl_reward_one_call(o);
+    struct process p = { x, o, job, 0 };
+    const struct vl_scorers_io io = { .arg = &p,
+                                      .line = one ? put_all : put_row,
+                                      .answer = one ? take_all : take_answer };
+
+    return vl_reward_pool(x, o, one ? job->nasked > 0 : job->nasked, &io, e);
 }

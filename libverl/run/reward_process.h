@@ -3,6 +3,7 @@
 #define VL_REWARD_PROCESS_H
 
 #include "libverl/reward/score.h"
+#include "libverl/reward/scorers.h"
 #include "libverl/run/reward_rows.h"
 #include "libverl/run/stage_reward.h"
 
@@ -27,5 +28,9 @@ int vl_reward_one_call(const struct vl_reward_opts *o);
  * the first such one may be left without either. Errors are the pool's (scorers.h). */
 int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
                          const struct vl_reward_job *job, struct vl_err *e) VL_MUST_CHECK;
+
+/* The pool of the options' scorer over `rows` rows and those that io->arrived brings. */
+int vl_reward_pool(struct vl_ctx *x, const struct vl_reward_opts *o, int64_t rows,
+                   const struct vl_scorers_io *io, struct vl_err *e) VL_MUST_CHECK;
 
 #endif

@@ -249,11 +249,47 @@ const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *
     const char *uid = r->uid ? vl_col_json(r->uid, i, &n) : NULL;
 
     if (uid && r->sample)
-        snprintf(buf, size, "row %" PRId64 " (uid %.*s, sample %" PRId64 ")", i,
+        snprintf(buf, size, "row %" PRId64 " (uid %.*s, sample %" PRId64 ")", r->first + i,
                  (int)(n < 60 ? n : 60), uid, r->sample[i]);
     else
-        snprintf(buf, size, "row %" PRId64, i);
+        snprintf(buf, size, "row %" PRId64, r->first + i);
     return buf;
+}
+
+int vl_reward_row_failed(const struct vl_reward_rows *r, int64_t i, const char *why,
+                         struct vl_err *e)
+{
+    char name[120];
+
+    return vl_fail(e, VL_E_DATA,
+                   "%s: %s (--on-error invalid marks such rows, --on-error value gives them "
+                   "--error-value)",
+                   vl_reward_row_name(r, i, name, sizeof name), why);
+}
+
+int vl_reward_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_tok **t,
+                        struct vl_err *e)
+{
+    char *path = vl_meta_str(b, "tokenizer_path"), *hash = vl_meta_str(b, "tokenizer_hash");
+    const char *from = x->common->model ? x->common->model : path;
+
+    if (!from)
+        vl_fail(e, VL_E_DATA,
+                "responses are ids and meta_info names no tokenizer: give -m DIR with a "
+                "tokenizer.json");
+    else if (vl_tok_open(t, from, e) || !hash || !strcmp(hash, vl_tok_hash(*t)))
+        ;
+    else if (x->common->model)
+        vl_warn(&x->log, "%s is not the tokenizer of this batch (hash %s, batch %s)", from,
+                vl_tok_hash(*t), hash);
+    else
+        vl_fail(e, VL_E_DATA,
+                "%s is not the tokenizer of this batch any more (hash %s, batch %s): give -m with "
+                "the right one",
+                from, vl_tok_hash(*t), hash);
+    free(path);
+    free(hash);
+    return e->code;
 }
 
 int vl_reward_truncated(const struct vl_reward_rows *r, int64_t i)

@@ -4,11 +4,13 @@
 
 #include "libverl/batch/batch.h"
 #include "libverl/reward/rules.h"
+#include "libverl/run/stage.h"
 #include "libverl/text/tok.h"
 
 struct vl_reward_rows {
     const struct vl_batch *b;
     const struct vl_tok *tok;
+    int64_t first; /* number of the first row, where b is a document of a stream */
     int keep_special;
     int brief;        /* lines without prompt, ids and args, which a verl function does not get */
     const char *args; /* JSON object text for outside commands, or NULL */
@@ -42,6 +44,12 @@ int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *js
                     struct vl_buf *text);
 /* "row 3 (uid "0-17", sample 2)" for messages. */
 const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *buf, size_t size);
+/* VL_E_DATA for a row whose scorer failed, with what else --on-error could do about it. */
+int vl_reward_row_failed(const struct vl_reward_rows *r, int64_t i, const char *why,
+                         struct vl_err *e);
+/* -m, else the tokenizer the batch names, which must be the one it was made with. */
+int vl_reward_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_tok **t,
+                        struct vl_err *e) VL_MUST_CHECK;
 /* Whether finish_reason is "length". */
 int vl_reward_truncated(const struct vl_reward_rows *r, int64_t i);
 

@@ -8,6 +8,7 @@
 #include "libverl/batch/ops.h"
 #include "libverl/batch/provenance.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,7 +45,22 @@ static int check_inputs(struct vl_ctx *x, struct vl_err *e)
     return 0;
 }
 
-static int read_all(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e)
+/* An input that a reader of the stage's own takes from its descriptor. */
+static int read_by(const char *path, vl_stage_reader *by, void *arg, struct vl_batch *b,
+                   struct vl_err *e)
+{
+    int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+
+    if (fd < 0)
+        return vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot open", path);
+    (void)!by(arg, path, fd, b, e);
+    if (fd != STDIN_FILENO)
+        close(fd);
+    return e->code;
+}
+
+static int read_all(struct vl_ctx *x, struct vl_batch *b, vl_stage_reader *by, void *arg,
+                    struct vl_err *e)
 {
     const struct vl_strs *in = &x->common->input;
     int rc = check_inputs(x, e);
@@ -52,7 +68,8 @@ static int read_all(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e)
     for (size_t i = 0; i < in->n && !rc; i++) {
         struct vl_batch more = { 0 };
 
-        rc = vl_dp_read(i ? &more : b, in->s[i], NULL, e);
+        rc = !i && by ? read_by(in->s[i], by, arg, b, e)
+                      : vl_dp_read(i ? &more : b, in->s[i], NULL, e);
         x->log.bytes_in += file_bytes(in->s[i], STDIN_FILENO);
         if (!rc && i && (rc = vl_batch_unite(b, &more, e)))
             vl_err_prefix(e, "uniting %s with %s", in->s[i], in->s[0]);
@@ -75,8 +92,14 @@ static void remember(struct vl_ctx *x, const struct vl_batch *b)
 
 int vl_stage_read(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e)
 {
+    return vl_stage_read_by(x, b, NULL, NULL, e);
+}
+
+int vl_stage_read_by(struct vl_ctx *x, struct vl_batch *b, vl_stage_reader *by, void *arg,
+                     struct vl_err *e)
+{
     if (x->comm.rank == 0 && !vl_publish_check(x->common->output, e))
-        (void)read_all(x, b, e);
+        (void)read_all(x, b, by, arg, e);
     if (vl_comm_agree(&x->comm, e) || vl_batch_bcast(&x->comm, b, e))
         return e->code;
     remember(x, b);

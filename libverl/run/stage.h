@@ -30,6 +30,13 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
  * all ranks get the whole batch. `-` under a bare mpiexec is VL_E_USAGE. */
 int vl_stage_read(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 
+/* The same with a reader of the stage's own for the first input (rank 0; NULL: the usual one): it
+ * gets the name and the descriptor, and leaves the whole batch in *b. */
+typedef int vl_stage_reader(void *arg, const char *path, int fd, struct vl_batch *b,
+                            struct vl_err *e);
+int vl_stage_read_by(struct vl_ctx *x, struct vl_batch *b, vl_stage_reader *by, void *arg,
+                     struct vl_err *e) VL_MUST_CHECK;
+
 /* Before computing: announces and drops the columns in `adds` (NULL-terminated) that are already
  * there, and the columns that depend on them (formats/fields.h). */
 void vl_stage_replaces(struct vl_ctx *x, struct vl_batch *b, const char *const *adds);

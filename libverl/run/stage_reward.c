@@ -12,6 +12,7 @@
 #include "formats/json.h"
 #include "libverl/run/reward_columns.h"
 #include "libverl/run/reward_process.h"
+#include "libverl/run/reward_stream.h"
 
 struct work {
     struct vl_ctx *x;
@@ -27,6 +28,7 @@ struct work {
     struct vl_judge_usage usage;
     struct vl_rm rm; /* rows is 0 without a reward model */
     int64_t failed;  /* rows whose scorer failed */
+    struct vl_reward_early early;
 };
 
 static int has_scorer(const struct vl_reward_opts *o)
@@ -251,7 +253,16 @@ static int score_by_process(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
 
-    return vl_reward_by_process(w->x, w->o, &job, e);
+    if (!w->early.used)
+        return vl_reward_by_process(w->x, w->o, &job, e);
+    if (w->early.n != w->nasked)
+        return vl_fail(e, VL_E_BUG, "scored %" PRId64 " rows of a stream that has %" PRId64,
+                       w->early.n, w->nasked);
+    for (int64_t k = 0; k < w->nasked; k++) {
+        w->s[w->asked[k]] = w->early.s[k];
+        w->early.s[k] = (struct vl_score){ 0 };
+    }
+    return 0;
 }
 
 /* Applies --on-error to the rows without a score. */
@@ -264,14 +275,11 @@ static int settle(struct work *w, struct vl_err *e)
 
         if (!s->why)
             continue;
-        vl_reward_row_name(&w->rows, w->asked[k], name, sizeof name);
         if (!strcmp(w->o->on_error, "fail"))
-            return vl_fail(e, VL_E_DATA,
-                           "%s: %s (--on-error invalid marks such rows, --on-error value gives "
-                           "them --error-value)",
-                           name, s->why);
+            return vl_reward_row_failed(&w->rows, w->asked[k], s->why, e);
         if (w->failed++ < 3)
-            vl_warn(&w->x->log, "%s: %s", name, s->why);
+            vl_warn(&w->x->log, "%s: %s",
+                    vl_reward_row_name(&w->rows, w->asked[k], name, sizeof name), s->why);
         if (!strcmp(w->o->on_error, "value")) {
             vl_score_free(s);
             s->score = s->acc = w->o->error_value;
@@ -371,41 +379,11 @@ static int score_rows(struct work *w, struct vl_err *e)
     return 0;
 }
 
-/* -m, else the tokenizer the batch names, which must be the one it was made with. */
-static int open_tokenizer(struct vl_ctx *x, const struct vl_batch *b, struct vl_tok **t,
-                          struct vl_err *e)
+static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct vl_err *e)
 {
-    char *path = vl_meta_str(b, "tokenizer_path"), *hash = vl_meta_str(b, "tokenizer_hash");
-    const char *from = x->common->model ? x->common->model : path;
-
-    if (!from)
-        vl_fail(e, VL_E_DATA,
-                "responses are ids and meta_info names no tokenizer: give -m DIR with a "
-                "tokenizer.json");
-    else if (vl_tok_open(t, from, e) || !hash || !strcmp(hash, vl_tok_hash(*t)))
-        ;
-    else if (x->common->model)
-        vl_warn(&x->log, "%s is not the tokenizer of this batch (hash %s, batch %s)", from,
-                vl_tok_hash(*t), hash);
-    else
-        vl_fail(e, VL_E_DATA,
-                "%s is not the tokenizer of this batch any more (hash %s, batch %s): give -m with "
-                "the right one",
-                from, vl_tok_hash(*t), hash);
-    free(path);
-    free(hash);
-    return e->code;
-}
-
-static int prepare(struct vl_ctx *x, struct vl_batch *b, struct work *w, struct vl_tok **t,
-                   struct vl_err *e)
-{
-    w->rows = (struct vl_reward_rows){ .keep_special = w->o->keep_special,
-                                       .brief = w->o->custom_path != NULL,
-                                       .args = w->args_line };
-    if (!open_tokenizer(x, b, t, e))
+    if (w->early.tok || !vl_reward_tokenizer(x, b, &w->early.tok, e))
         (void)!vl_reward_rows_open(&w->rows, b, w->o->source_key, e);
-    w->rows.tok = *t;
+    w->rows.tok = w->early.tok;
     if (vl_comm_agree(&x->comm, e))
         return e->code;
     if (vl_rm_wanted(&w->o->rm) && vl_rm_run(x, &w->o->rm, b, &w->rows, &w->rm, e))
@@ -431,10 +409,14 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
                                      rm ? "rm_scores" : NULL, NULL };
     struct work w = { .x = x, .o = opts };
     struct vl_reward_result res = { 0 };
-    struct vl_tok *tok = NULL;
     struct vl_batch b = { 0 };
 
-    if (check_options(&w, e) || vl_stage_read(x, &b, e))
+    if (check_options(&w, e))
+        goto done;
+    w.rows = (struct vl_reward_rows){ .keep_special = o->keep_special,
+                                      .brief = o->custom_path != NULL,
+                                      .args = w.args_line };
+    if (vl_reward_stream_read(x, o, &w.rows, &b, &w.early, e))
         goto done;
     vl_reward_drop_old(&b);
     vl_stage_replaces(x, &b, replaced);
@@ -446,7 +428,7 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
         if (!x->comm.rank)
             (void)!vl_reward_from_model(x, &b, &res, o->source_key, e);
     } else {
-        if (prepare(x, &b, &w, &tok, e))
+        if (prepare(x, &b, &w, e))
             goto done;
         (void)!score_rows(&w, e);
         if (vl_comm_agree(&x->comm, e) ||
@@ -465,7 +447,7 @@ done:
     free(w.args_line);
     vl_rm_free(&w.rm);
     vl_reward_result_free(&res);
-    vl_tok_free(tok);
+    vl_reward_early_free(&w.early);
     vl_batch_free(&b);
     return e->code;
 }

@@ -19,6 +19,7 @@ struct vl_reward_opts {
     const char *on_error; /* fail, invalid, value */
     double error_value;
     int keep_special;
+    int stream;              /* rows of a stream are scored as they come */
     const char *source_key;  /* data.reward_fn_key */
     const char *manager;     /* reward_manager.name */
     const char *custom_path; /* custom_reward_function.path, .name, .reward_kwargs (JSON object) */
@@ -31,9 +32,9 @@ struct vl_reward_opts {
 };
 #define VL_REWARD_DEFAULTS                                                                         \
     {                                                                                              \
-        .timeout = 60, .memory = VL_NULL_I64, .on_error = "fail", .source_key = "data_source",     \
-        .manager = "naive", .custom_name = "compute_score", .rm = VL_RM_DEFAULTS,                  \
-        .judge = VL_JUDGE_DEFAULTS, .shape = {                                                     \
+        .timeout = 60, .stream = 1, .memory = VL_NULL_I64, .on_error = "fail",                     \
+        .source_key = "data_source", .manager = "naive", .custom_name = "compute_score",           \
+        .rm = VL_RM_DEFAULTS, .judge = VL_JUDGE_DEFAULTS, .shape = {                               \
             VL_NULL_I64,                                                                           \
             VL_NULL_I64,                                                                           \
             1                                                                                      \
