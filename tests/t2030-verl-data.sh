@@ -183,7 +183,9 @@ ok "rule 36: with any policy but error no prompt passes the limit, at any length
 ok "rule 36: prompt and response limits are compared with the context before anything runs" '
     mkdir ctx; cp "$bytes"/*.json ctx; echo "{\"max_position_embeddings\": 16}" >ctx/config.json
     exits 64 verl-data a.jsonl -m ctx data.max_prompt_length=10 data.max_response_length=7 -o n.dp 2>err
-    grep -q "context of 16" err'
+    grep -q "context of 16" err
+    exits 64 verl-data a.jsonl -m ctx --sft data.max_length=17 -o n.dp 2>err
+    grep -q "data.max_length=17 passes the model.s context of 16" err'
 
 # ---- rows that are wrong ----
 ok "rule 25: a bad line is named by file and line: 65; --skip-bad leaves it out and counts" '

@@ -67,23 +67,29 @@ static int check_options(const struct vl_data_opts *o, struct vl_err *e)
     return 0;
 }
 
-/* The context a model directory states, against the two limits. */
+/* The context a model directory states, against the limits. */
 static int check_context(const struct vl_data_opts *o, const char *model, struct vl_err *e)
 {
     char *path = vl_asprintf("%s/config.json", model);
+    int parts = o->max_prompt != VL_NULL_I64 && o->max_response != VL_NULL_I64;
     struct vl_buf text = { 0 };
     struct vl_json j = { 0 };
     int64_t context;
 
-    if (o->max_prompt != VL_NULL_I64 && o->max_response != VL_NULL_I64 &&
-        vl_fs_exists(path, NULL) && vl_fs_read(path, (size_t)16 << 20, &text, e) == 0 &&
+    if ((parts || o->max_length != VL_NULL_I64) && vl_fs_exists(path, NULL) &&
+        vl_fs_read(path, (size_t)16 << 20, &text, e) == 0 &&
         vl_json_parse(&j, text.s, text.n, path, e) == 0 &&
-        vl_json_i64(&j, vl_json_get(&j, 0, "max_position_embeddings"), &context) &&
-        o->max_prompt + o->max_response > context)
-        vl_fail(e, VL_E_USAGE,
-                "data.max_prompt_length=%" PRId64 " + data.max_response_length=%" PRId64
-                " pass the model's context of %" PRId64 " (%s)",
-                o->max_prompt, o->max_response, context, path);
+        vl_json_i64(&j, vl_json_get(&j, 0, "max_position_embeddings"), &context)) {
+        if (o->max_length != VL_NULL_I64 && o->max_length > context)
+            vl_fail(e, VL_E_USAGE,
+                    "data.max_length=%" PRId64 " passes the model's context of %" PRId64 " (%s)",
+                    o->max_length, context, path);
+        else if (o->max_length == VL_NULL_I64 && o->max_prompt + o->max_response > context)
+            vl_fail(e, VL_E_USAGE,
+                    "data.max_prompt_length=%" PRId64 " + data.max_response_length=%" PRId64
+                    " pass the model's context of %" PRId64 " (%s)",
+                    o->max_prompt, o->max_response, context, path);
+    }
     vl_json_free(&j);
     vl_buf_free(&text);
     free(path);
