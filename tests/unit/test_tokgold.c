@@ -13,6 +13,7 @@
 
 #include "formats/json.h"
 #include "libverl/base/fs.h"
+#include "libverl/base/utf8.h"
 #include "libverl/text/tok.h"
 #include "tests/unit/sha256.h"
 
@@ -53,7 +54,8 @@ static void ids_of(const struct vl_json *j, int64_t arr, struct vl_ids *out)
  * has not seen when it shows the first characters. */
 static int stream_may_differ(const struct vl_tok *t, const struct vl_buf *want)
 {
-    return vl_tok_id(t, "<0x0A>", 6) >= 0 && want->s && strstr(want->s, "\xEF\xBF\xBD");
+    return vl_tok_id(t, "<0x0A>", 6) >= 0 && want->n &&
+           memmem(want->s, want->n, "\xEF\xBF\xBD", 3);
 }
 
 static void decode_case(const struct vl_tok *t, const char *file, const struct vl_json *j,
@@ -202,6 +204,39 @@ static void all_cases(const struct vl_tok *t, const char *file, const struct vl_
     }
 }
 
+/* Whatever ids come, the pieces of a stream are UTF-8 and make the text of all. */
+static void random_streams(const struct vl_tok *t, const char *file)
+{
+    uint64_t seed = 88172645463325252u;
+
+    for (uint32_t k = 0; k < 400 && vl_tok_size(t); k++) {
+        struct vl_buf want = { 0 }, got = { 0 };
+        struct vl_tok_stream *s = vl_tok_stream_new(t, k & 1);
+        struct vl_ids ids = { 0 };
+
+        for (uint32_t i = 0; i < k / 2 % 40; i++) {
+            size_t before = got.n;
+
+            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+            /* half of them low: byte tokens are there */
+            vl_ids_add(&ids, (int32_t)((seed >> 20) % (uint64_t)(seed & 1 && vl_tok_size(t) > 300
+                                                                     ? 300
+                                                                     : vl_tok_size(t))));
+            vl_tok_stream_push(s, ids.id[i], &got);
+            if (got.n > before && !vl_utf8_valid(got.s + before, got.n - before))
+                bad++, printf("# %s: a piece of a stream is not UTF-8\n", file);
+        }
+        vl_tok_stream_end(s, &got);
+        vl_tok_decode(t, ids.id, ids.n, k & 1, &want);
+        if (!stream_may_differ(t, &want))
+            report(file, k, "random ids, streamed", &want, &got);
+        vl_tok_stream_free(s);
+        vl_ids_free(&ids);
+        vl_buf_free(&want);
+        vl_buf_free(&got);
+    }
+}
+
 static int golden(const struct vl_tok *t, const char *file)
 {
     struct vl_buf text = { 0 };
@@ -230,6 +265,7 @@ static int own_one(const struct vl_json *j, int64_t at)
     close(fd);
     if (!failed && vl_tok_open(&t, path, &e) == 0) {
         all_cases(t, name, j, vl_json_get(j, at, "cases"));
+        random_streams(t, name);
         vl_tok_free(t);
     } else {
         printf("# %s: %s\n", name, e.msg);
@@ -291,6 +327,7 @@ int main(int argc, char **argv)
         return puts(e.msg), e.code;
     for (int i = 2; i < argc; i++)
         bad += golden(t, argv[i]);
+    random_streams(t, argv[1]);
     printf("%d of %d answers differ\n", bad, checked);
     vl_tok_free(t);
     return bad != 0 || checked == 0;
