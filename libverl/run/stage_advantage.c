@@ -69,41 +69,6 @@ static void work_free(struct work *w)
 
 /* ---- Options that need no data ---- */
 
-static int check_components(struct vl_ctx *x, const struct vl_advantage_opts *o,
-                            const struct vl_adv_estimator *est, struct vl_err *e)
-{
-    const struct vl_strs *w = &o->component_weights;
-
-    if (!(est->needs & VL_ADV_COMPONENTS)) {
-        if (x->comm.rank == 0 && (o->components.n || w->n))
-            vl_warn(&x->log,
-                    "gdpo_reward_keys and gdpo_reward_weights have no effect with "
-                    "adv_estimator=%s; gdpo reads them",
-                    o->estimator);
-        return 0;
-    }
-    if (!o->components.n)
-        return vl_fail(e, VL_E_USAGE,
-                       "adv_estimator=gdpo needs algorithm.gdpo_reward_keys, the columns of its "
-                       "reward components, such as [acc,format]");
-    if (w->n && w->n != o->components.n)
-        return vl_fail(e, VL_E_USAGE,
-                       "gdpo_reward_weights has %zu numbers, gdpo_reward_keys %zu "
-                       "names: give one weight each",
-                       w->n, o->components.n);
-    for (size_t k = 0; k < w->n; k++) {
-        char *end;
-        double v = strtod(w->s[k], &end);
-
-        if (end == w->s[k] || *end || !isfinite(v))
-            return vl_fail(e, VL_E_USAGE, "gdpo_reward_weights: '%s' is no number", w->s[k]);
-    }
-    if (x->comm.rank == 0 && o->use_kl)
-        vl_warn(&x->log, "use_kl_in_reward has no effect on the advantages of gdpo, which are of "
-                         "its components; use_kl_loss acts");
-    return 0;
-}
-
 static int check_options(struct vl_ctx *x, const struct vl_advantage_opts *o, struct vl_corr *corr,
                          struct vl_err *e)
 {
@@ -134,7 +99,7 @@ static int check_options(struct vl_ctx *x, const struct vl_advantage_opts *o, st
         return vl_fail(e, VL_E_USAGE,
                        "--baseline has no effect with adv_estimator=%s; remax uses it",
                        o->estimator);
-    if (check_components(x, o, est, e))
+    if (vl_components_check(x, o, est, e))
         return e->code;
     if (x->comm.rank == 0 && !strcmp(o->estimator, "grpo_vectorized") && !o->adv.norm_by_std)
         vl_warn(&x->log, "norm_adv_by_std_in_grpo=false has no effect with "
@@ -444,51 +409,6 @@ static void say_zeros(struct work *w, const struct vl_groups *g, const float *ad
     free(any);
 }
 
-/* Mean and population deviation of the rows that count. */
-static void moments(const double *x, const uint8_t *skip, int64_t B, double *mean, double *std)
-{
-    double n = 0, sum = 0, sq = 0;
-
-    for (int64_t i = 0; i < B; i++)
-        if (!skip[i])
-            sum += x[i], n += 1;
-    *mean = n > 0 ? sum / n : 0;
-    for (int64_t i = 0; i < B; i++)
-        if (!skip[i])
-            sq += (x[i] - *mean) * (x[i] - *mean);
-    *std = n > 0 ? sqrt(sq / n) : 0;
-}
-
-/* gdpo's components by name, as verl-reward's scorers leave them, and their weights. */
-static int read_components(struct work *w, struct vl_adv_in *in, struct vl_err *e)
-{
-    const struct vl_strs *name = &w->o->components, *weight = &w->o->component_weights;
-    double *v, *c;
-
-    if (!(w->est->needs & VL_ADV_COMPONENTS))
-        return 0;
-    w->components = v = vl_alloc(name->n * (size_t)(w->B + 1) * sizeof *v);
-    c = v + name->n * (size_t)w->B;
-    in->ncomponents = (int64_t)name->n;
-    in->component = v;
-    in->component_weight = c;
-    for (size_t k = 0; k < name->n; k++) {
-        double mean, std;
-        char metric[160];
-
-        c[k] = weight->n ? strtod(weight->s[k], NULL) : 1;
-        if (vl_row_values(v + k * (size_t)w->B, w->b, name->s[k], w->left_out, "gdpo_reward_keys",
-                          e))
-            return e->code;
-        moments(v + k * (size_t)w->B, w->left_out, w->B, &mean, &std);
-        snprintf(metric, sizeof metric, "gdpo/%s/mean", name->s[k]);
-        vl_meta_metric(w->b, metric, mean);
-        snprintf(metric, sizeof metric, "gdpo/%s/std", name->s[k]);
-        vl_meta_metric(w->b, metric, std);
-    }
-    return 0;
-}
-
 static int read_baselines(struct work *w, struct vl_err *e); /* below */
 
 static int estimate(struct work *w, struct vl_err *e)
@@ -513,7 +433,9 @@ static int estimate(struct work *w, struct vl_err *e)
         (needs & VL_ADV_SUM_PI2 &&
          want_f32(w, "sum_pi_squared", name, "run verl-logprob with calculate_sum_pi_squared=true",
                   &in.sum_pi2, e)) ||
-        (needs & VL_ADV_BASELINES && read_baselines(w, e)) || read_components(w, &in, e) ||
+        (needs & VL_ADV_BASELINES && read_baselines(w, e)) ||
+        (needs & VL_ADV_COMPONENTS &&
+         vl_components_read(&w->components, &in, w->b, w->o, w->left_out, e)) ||
         vl_try_alloc(&adv, (size_t)(w->B * w->L), sizeof(*adv), "advantages", e) ||
         vl_try_alloc(&ret, (size_t)(w->B * w->L), sizeof(*ret), "returns", e))
         goto done;

@@ -45,4 +45,13 @@ int vl_stage_advantage(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_
 int vl_advantage_batch(struct vl_ctx *x, struct vl_batch *b, const struct vl_advantage_opts *o,
                        double kl_coef, double *mean_kl, struct vl_err *e) VL_MUST_CHECK;
 
+/* gdpo's options need columns, and a weight for each or none; others are told that they have no effect. */
+int vl_components_check(struct vl_ctx *x, const struct vl_advantage_opts *o,
+                        const struct vl_adv_estimator *est, struct vl_err *e) VL_MUST_CHECK;
+/* Fills in->component and its weights from the batch; *store is theirs, and the caller's to free. Adds
+ * the metrics gdpo/NAME/mean and /std. */
+int vl_components_read(double **store, struct vl_adv_in *in, struct vl_batch *b,
+                       const struct vl_advantage_opts *o, const uint8_t *left_out,
+                       struct vl_err *e) VL_MUST_CHECK;
+
 #endif

@@ -1,7 +1,7 @@
 /* stage_update.c - verl-update: a batch and a train state to the state's next version.
  *
  * The state names the batch and options that made it, so the same line run again finds its work done
- * (or, for a long sft run, half done and goes on). Metrics are kept in the state for that case: the
+ * (or, for a long sft or dpo run, half done and goes on). Metrics are kept in the state for that case: the
  * output is then the same file again. */
 #include "libverl/run/update.h"
 
@@ -17,15 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What happened over all steps. */
-struct totals {
-    struct vl_loss_sums sums;
-    struct vl_step_result last;
-    struct vl_metrics corr; /* gathered over the steps taken */
-    double grad_norm;       /* sum over the steps taken */
-    int64_t steps, skipped, empty, rows, tokens, changed, in_row;
-};
-
 struct job {
     struct vl_update u;
     struct vl_state s;
@@ -39,139 +30,12 @@ struct job {
     int64_t global_step;
     int64_t parent; /* version the run started from */
     char parent_hash[33];
-    struct totals sum;
+    struct vl_update_totals sum;
 };
-
-static const char *role_name(enum vl_role r)
-{
-    static const char *const name[] = { "actor", "critic", "sft", "dpo" };
-
-    return name[r];
-}
-
-/* sft and dpo go over a data set in one call: the schedule advances with each step, and versions may
- * be published on the way. */
-static int is_long(enum vl_role r)
-{
-    return r == VL_ROLE_SFT || r == VL_ROLE_DPO;
-}
 
 static enum vl_head role_head(enum vl_role r)
 {
     return r == VL_ROLE_CRITIC ? VL_HEAD_VALUE : VL_HEAD_LM;
-}
-
-void vl_update_defaults(struct vl_update_opts *o, enum vl_role role)
-{
-    static const struct vl_pg_opts pg = VL_PG_DEFAULTS;
-    static const struct vl_pref_opts pref = VL_PREF_DEFAULTS;
-
-    *o = (struct vl_update_opts){ .role = role,
-                                  .keep = 2,
-                                  .lr = role == VL_ROLE_ACTOR || role == VL_ROLE_DPO ? 1e-6 : 1e-5,
-                                  .weight_decay = 0.01,
-                                  .clip_grad = 1,
-                                  .lr_warmup_ratio = role == VL_ROLE_SFT ? 0.1 : 0,
-                                  .num_cycles = 0.5,
-                                  .stable_ratio = 0.9,
-                                  .optimizer = "AdamW",
-                                  .impl = "torch.optim",
-                                  .decay = "all",
-                                  .eps = 1e-8,
-                                  .lr_warmup_steps = -1,
-                                  .total_steps = -1,
-                                  .schedule = role == VL_ROLE_SFT ? "cosine" : "constant",
-                                  .max_skips = 3,
-                                  .mini_batch = 256,
-                                  .n = 1,
-                                  .epochs = role == VL_ROLE_SFT ? 4 : 1,
-                                  .shuffle = role == VL_ROLE_SFT,
-                                  .data_seed = role == VL_ROLE_SFT ? VL_NULL_I64 : 42,
-                                  .cut = { .rows = VL_NULL_I64, .max_tokens = 16384 },
-                                  .share_prompts = 1,
-                                  .compute = "auto",
-                                  .temperature = 1,
-                                  .pg = pg,
-                                  .loss_mode = "vanilla",
-                                  .agg = "token-mean",
-                                  .kl_loss_type = "low_var_kl",
-                                  .loss_scale_factor = NAN,
-                                  .kl_loss_coef = 0.001,
-                                  .cliprange_value = 0.5,
-                                  .distillation = { .coef = 1,
-                                                    .beta = 0.5,
-                                                    .loss_max = NAN,
-                                                    .logp_min = NAN,
-                                                    .with_policy = 1 },
-                                  .distill_mode = "k3",
-                                  .distill_pg = "vanilla",
-                                  .statistics = "micro-batch",
-                                  .bypass_loss = "ppo_clip",
-                                  .is_threshold = 2,
-                                  .pref = pref,
-                                  .dpo_loss_type = "sigmoid",
-                                  .sft_steps = VL_NULL_I64,
-                                  .save_freq = -1 };
-}
-
-/* bypass_mode's losses are two of the others, on its own mask and weights. */
-static const char *loss_name(const struct vl_update_opts *o)
-{
-    if (!o->bypass)
-        return o->loss_mode;
-    return strcmp(o->bypass_loss, "reinforce") ? "vanilla" : "reinforce";
-}
-
-int vl_update_check(struct vl_update *u, struct vl_err *e)
-{
-    const struct vl_update_opts *o = u->o;
-    int weighs;
-
-    if (!u->x->common->state)
-        return vl_fail(e, VL_E_USAGE, "no train state: give -s DIR (with -m MODEL the first time)");
-    u->from = o->from ? vl_version_parse(o->from) : -1;
-    if (o->from && u->from < 0)
-        return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
-    if (vl_optim_parse(&u->optim, o, e) || vl_agg_parse(&u->agg, o->agg, e))
-        return e->code;
-    u->pref = o->pref;
-    if (o->role == VL_ROLE_DPO)
-        return vl_pref_parse(&u->pref, o->dpo_loss_type, e);
-    if (o->role != VL_ROLE_ACTOR)
-        return 0;
-    if (o->bypass && (vl_corr_parse(&u->corr, o->is, o->is_threshold, o->is_normalize, o->rs,
-                                    o->rs_threshold, e)))
-        return e->code;
-    u->distill = o->distillation;
-    u->distill.pg = vl_pg_find(o->distill_pg, e);
-    if (!u->distill.pg || vl_distill_parse(&u->distill, o->distill_mode, e))
-        return e->code;
-    u->actor = (struct vl_actor_opts){ .distill = o->distill ? &u->distill : NULL,
-                                       .loss = vl_pg_find(loss_name(o), e),
-                                       .bypass = o->bypass ? &u->corr : NULL,
-                                       .bypass_loss = o->bypass_loss,
-                                       .pg = o->pg,
-                                       .entropy_coeff = o->entropy_coeff,
-                                       .use_kl_loss = o->use_kl_loss,
-                                       .kl_loss_coef = o->kl_loss_coef };
-    u->actor.pg.agg = u->agg;
-    if (!u->actor.loss || vl_pg_check(u->actor.loss, &u->actor.pg, e) ||
-        vl_kl_parse(&u->actor.kl_loss_type, o->kl_loss_type, e))
-        return e->code;
-    weighs = !strcmp(o->bypass_loss, "reinforce") && u->corr.is;
-    if (o->distill && !u->distill.with_policy && o->bypass)
-        return vl_fail(e, VL_E_USAGE,
-                       "bypass_mode corrects the policy loss, which distillation_loss."
-                       "use_task_rewards=false leaves out: drop one of the two");
-    u->ahead = !strcmp(o->statistics, "mini-batch") && !(o->distill && !u->distill.with_policy) &&
-               (o->bypass || vl_pg_picks(u->actor.loss));
-    if (!u->ahead &&
-        (vl_pg_picks(u->actor.loss) || (o->bypass && weighs && u->corr.batch_normalize)))
-        vl_info(&u->x->log,
-                "%s takes statistics of each micro-batch, as verl: the result depends on "
-                "micro-batch size and number of ranks (--statistics mini-batch: it does not)",
-                o->bypass ? "rollout_is_batch_normalize" : o->loss_mode);
-    return 0;
 }
 
 /* Rank 0 locks and settles the base version; the others learn it. Collective. */
@@ -231,75 +95,6 @@ static int identify(struct job *j, struct vl_err *e)
            vl_comm_bcast(c, j->hash, sizeof j->hash, 0, e);
 }
 
-/* The record of an unfinished run; its counts make the final metrics those of an unbroken run. */
-static char *progress_text(const struct job *j, int64_t done)
-{
-    const struct totals *t = &j->sum;
-    struct vl_buf b = { 0 };
-    const char *comma = "";
-
-    vl_buf_printf(&b,
-                  "{\"step\": %" PRId64 ", \"of\": %" PRId64 ", \"steps\": %" PRId64
-                  ", \"skipped\": %" PRId64 ", \"empty\": %" PRId64 ", \"rows\": %" PRId64
-                  ", \"tokens\": %" PRId64 ", \"changed\": %" PRId64 ", \"grad_norm\": ",
-                  done, j->plan.steps, t->steps, t->skipped, t->empty, t->rows, t->tokens,
-                  t->changed);
-    vl_json_put_f64(&b, t->grad_norm);
-    vl_buf_str(&b, ", \"sums\": {");
-    for (int m = 0; m < VL_M_COUNT; m++) {
-        if (t->sums.den[m] == 0)
-            continue;
-        vl_buf_printf(&b, "%s\"%s\": [", comma, vl_metric_name((enum vl_metric)m));
-        vl_json_put_f64(&b, t->sums.num[m]);
-        vl_buf_str(&b, ", ");
-        vl_json_put_f64(&b, t->sums.den[m]);
-        vl_buf_ch(&b, ']');
-        comma = ", ";
-    }
-    vl_buf_str(&b, "}}");
-    return vl_buf_detach(&b);
-}
-
-/* The sums of progress_text; those it does not have stay 0. */
-static void read_sums(const struct vl_json *js, struct totals *t)
-{
-    int64_t sums = vl_json_get(js, 0, "sums");
-
-    vl_json_f64(js, vl_json_get(js, 0, "grad_norm"), &t->grad_norm);
-    for (int m = 0; m < VL_M_COUNT && vl_json_is(js, sums, VL_JSON_OBJECT); m++) {
-        int64_t pair = vl_json_get(js, sums, vl_metric_name((enum vl_metric)m));
-
-        if (vl_json_is(js, pair, VL_JSON_ARRAY) && js->node[pair].count == 2) {
-            vl_json_f64(js, pair + 1, &t->sums.num[m]);
-            vl_json_f64(js, js->node[pair + 1].next, &t->sums.den[m]);
-        }
-    }
-}
-
-/* Steps of a long run that a version of it has done, and what was counted on the way; 0 when it is
- * complete (no progress member). */
-static int64_t progress_of(const struct vl_state_record *r, struct totals *t)
-{
-    const struct {
-        const char *key;
-        int64_t *to;
-    } count[] = { { "steps", &t->steps }, { "skipped", &t->skipped }, { "empty", &t->empty },
-                  { "rows", &t->rows },   { "tokens", &t->tokens },   { "changed", &t->changed } };
-    struct vl_json js = { 0 };
-    struct vl_err ignored = { 0 };
-    int64_t step = 0;
-
-    if (r->progress &&
-        !vl_json_parse(&js, r->progress, strlen(r->progress), "progress", &ignored)) {
-        vl_json_i64(&js, vl_json_get(&js, 0, "step"), &step);
-        for (size_t i = 0; i < sizeof count / sizeof *count; i++)
-            vl_json_i64(&js, vl_json_get(&js, 0, count[i].key), count[i].to);
-        read_sums(&js, t);
-    }
-    vl_json_free(&js);
-    return step;
-}
-
 /* The metrics batch: no rows, metrics, and what a driver wants to know of the step. */
 static int write_metrics(struct job *j, const char *metrics, const char *version, struct vl_err *e)
 {
@@ -337,7 +132,7 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     }
     if (vl_comm_agree(&x->comm, e))
         return e->code;
-    step = progress_of(&r, &j->sum);
+    step = vl_totals_read(&j->sum, &r);
     j->parent = r.parent;
     memcpy(j->parent_hash, r.parent_hash ? r.parent_hash : "", r.parent_hash ? 33 : 1);
     if (step) {
@@ -372,7 +167,7 @@ static int make_plan(struct job *j, struct vl_err *e)
 
     int64_t units = o->role == VL_ROLE_DPO ? j->u.data.pairs : j->batch.rows;
 
-    if (!is_long(o->role) && vl_stage_i64(x, &j->batch, "n", &o->n, &n, e))
+    if (!vl_role_is_long(o->role) && vl_stage_i64(x, &j->batch, "n", &o->n, &n, e))
         return e->code;
     n = n > 0 ? n : 1;
     per = o->mini_batch > INT64_MAX / n ? INT64_MAX : o->mini_batch * n;
@@ -523,14 +318,14 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
     const float *params, *moment[VL_MOMENT_KINDS] = { NULL };
 
     if (u->x->comm.rank == 0) {
-        r.schedule = j->position + (is_long(u->o->role) ? done : 1);
+        r.schedule = j->position + (vl_role_is_long(u->o->role) ? done : 1);
         r.parent_hash = vl_strdup(j->parent_hash);
-        r.role = vl_strdup(role_name(u->o->role));
+        r.role = vl_strdup(vl_role_name(u->o->role));
         r.batch = vl_strdup(j->hash);
         r.options = vl_strdup(j->options);
         r.metrics = vl_strdup(metrics);
         if (done < j->plan.steps)
-            r.progress = progress_text(j, done);
+            r.progress = vl_totals_text(&j->sum, done, j->plan.steps);
         r.optimizer = vl_strdup(vl_optim_name(&u->optim));
         (void)!host_slab(u, vl_engine_params(u->f.eng), &params, &owned[0], e);
         for (int i = 0; i < u->optim.moments && !e->code; i++)
@@ -546,26 +341,10 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
     return vl_comm_agree(&u->x->comm, e);
 }
 
-static void add_sums(struct totals *t, const struct vl_step_result *r)
-{
-    t->last = *r;
-    t->steps++;
-    t->rows += r->rows;
-    t->tokens += r->tokens;
-    t->changed += r->changed;
-    t->grad_norm += r->grad_norm;
-    t->in_row = 0;
-    vl_metrics_gather(&t->corr, &r->corr);
-    for (int m = 0; m < VL_M_COUNT; m++) {
-        t->sums.num[m] += r->sums.num[m];
-        t->sums.den[m] += r->sums.den[m];
-    }
-}
-
 /* A step whose gradient was not finite changed nothing; too many in a row end the run. */
 static int count_skip(struct job *j, int64_t step, const struct vl_step_result *r, struct vl_err *e)
 {
-    struct totals *t = &j->sum;
+    struct vl_update_totals *t = &j->sum;
 
     t->skipped++;
     t->in_row++;
@@ -590,7 +369,7 @@ static double loss_of(const struct vl_step_result *r)
 static int run_steps(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
-    int lasting = is_long(u->o->role);
+    int lasting = vl_role_is_long(u->o->role);
 
     j->sum.in_row = j->s.rec.skipped_in_row;
     for (int64_t s = j->start; s < j->plan.steps; s++) {
@@ -607,7 +386,7 @@ static int run_steps(struct job *j, struct vl_err *e)
         if (r.empty)
             j->sum.empty++;
         else if (!r.skipped)
-            add_sums(&j->sum, &r);
+            vl_totals_add(&j->sum, &r);
         else
             (void)!count_skip(j, s, &r, e);
         vl_metrics_free(&r.corr);
@@ -631,69 +410,16 @@ static int run_steps(struct job *j, struct vl_err *e)
     return 0;
 }
 
-static void put_metric(struct vl_batch *b, enum vl_role role, const char *name, double x)
-{
-    char full[64];
-
-    snprintf(full, sizeof full, "%s/%s",
-             role == VL_ROLE_SFT   ? "train"
-             : role == VL_ROLE_DPO ? "actor"
-                                   : role_name(role),
-             name);
-    vl_meta_metric(b, full, x);
-}
-
-/* Losses are means over the optimizer steps (sft: of the last one), fractions over all tokens. */
-static void put_metrics(struct job *j, struct vl_batch *b)
-{
-    static const enum vl_metric per_step[] = {
-        VL_M_LOSS,     VL_M_PG_LOSS,  VL_M_KL_LOSS,      VL_M_ENTROPY,     VL_M_VF_LOSS,
-        VL_M_SFT_LOSS, VL_M_DPO_LOSS, VL_M_DPO_SFT_LOSS, VL_M_DISTILL_LOSS
-    };
-    const struct totals *t = &j->sum;
-    enum vl_role role = j->u.o->role;
-    double steps = t->steps ? (double)t->steps : 1;
-
-    for (int m = 0; m < VL_M_COUNT; m++) {
-        const struct vl_loss_sums *s = role == VL_ROLE_SFT ? &t->last.sums : &t->sums;
-        double x, by = 1;
-
-        for (size_t k = 0; k < sizeof per_step / sizeof *per_step; k++)
-            if ((int)per_step[k] == m && role != VL_ROLE_SFT)
-                by = steps;
-        if (m == VL_M_LOSS && (role == VL_ROLE_CRITIC || role == VL_ROLE_SFT))
-            continue; /* the same number as the loss of the role's own name */
-        if (vl_loss_sums_value(s, (enum vl_metric)m, &x))
-            vl_meta_metric(b, vl_metric_name((enum vl_metric)m), x / by);
-    }
-    vl_metrics_reduce(&j->sum.corr, t->steps);
-    for (size_t i = 0; i < t->corr.n; i++)
-        vl_meta_metric(b, t->corr.m[i].name, t->corr.m[i].value);
-    put_metric(b, role, "grad_norm",
-               role == VL_ROLE_SFT ? t->last.grad_norm : t->grad_norm / steps);
-    put_metric(b, role, "lr", t->last.lr);
-    if (role == VL_ROLE_ACTOR && j->u.o->use_kl_loss)
-        put_metric(b, role, "kl_coef", j->u.o->kl_loss_coef);
-    if (role != VL_ROLE_SFT && j->u.lag >= 0)
-        put_metric(b, role, "weight_version_lag", (double)j->u.lag);
-    put_metric(b, role, "optimizer_steps", (double)t->steps);
-    put_metric(b, role, "skipped_steps", (double)t->skipped);
-    put_metric(b, role, "rows", (double)t->rows);
-    put_metric(b, role, "tokens", (double)t->tokens);
-    put_metric(b, role, "weights_changed",
-               (double)t->changed / steps / (double)vl_model_parameters(j->u.f.model));
-}
-
 static int run(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
     struct vl_batch metrics = { 0 };
     char name[VL_VERSION_NAME];
-    const struct totals *t = &j->sum;
+    const struct vl_update_totals *t = &j->sum;
 
     if (prepare(j, e) || run_steps(j, e))
         return e->code;
-    put_metrics(j, &metrics);
+    vl_totals_metrics(&j->sum, u, &metrics);
     if (!publish(j, j->plan.steps, vl_meta_get(&metrics, "metrics"), e)) {
         vl_version_name(name, j->s.current);
         vl_info(&u->x->log,
@@ -713,7 +439,7 @@ static int run(struct job *j, struct vl_err *e)
 static void settle_position(struct job *j)
 {
     const struct vl_state_record *r = &j->s.rec;
-    const char *role = role_name(j->u.o->role);
+    const char *role = vl_role_name(j->u.o->role);
 
     j->parent = j->s.base;
     memcpy(j->parent_hash, r->hash, sizeof j->parent_hash);

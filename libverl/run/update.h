@@ -70,6 +70,10 @@ struct vl_update_opts {
     int64_t save_freq; /* publish after so many steps; <= 0: only at the end */
 };
 
+const char *vl_role_name(enum vl_role r);
+/* sft and dpo go over a data set in one call: the schedule advances with each step, and versions may
+ * be published on the way. */
+int vl_role_is_long(enum vl_role r);
 /* Defaults of a role, as verl's YAML has them. */
 void vl_update_defaults(struct vl_update_opts *o, enum vl_role role);
 
@@ -204,6 +208,27 @@ int vl_update_look_ahead(struct vl_update *u, const int64_t *rows, int64_t n,
  * log-probs that the step's own passes left in data.new_logp. */
 int vl_update_look_back(struct vl_update *u, const int64_t *rows, int64_t n,
                         struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
+
+/* ---- What happened over all steps of a call (update_totals.c) ---- */
+
+struct vl_update_totals {
+    struct vl_loss_sums sums;
+    struct vl_step_result last;
+    struct vl_metrics corr; /* gathered over the steps taken */
+    double grad_norm;       /* sum over the steps taken */
+    int64_t steps, skipped, empty, rows, tokens, changed, in_row;
+};
+
+/* Takes in a step that was made. */
+void vl_totals_add(struct vl_update_totals *t, const struct vl_step_result *r);
+/* The record of an unfinished run, as JSON: its counts and sums make the final metrics those of an
+ * unbroken run. done of `of` steps are made. Caller frees. */
+char *vl_totals_text(const struct vl_update_totals *t, int64_t done, int64_t of);
+/* Steps of a long run that a version of it has done, and what was counted on the way; 0 when it is
+ * complete (no progress member). */
+int64_t vl_totals_read(struct vl_update_totals *t, const struct vl_state_record *r);
+/* Metrics under verl's names into b. */
+void vl_totals_metrics(struct vl_update_totals *t, const struct vl_update *u, struct vl_batch *b);
 
 /* verl-update. opts: struct vl_update_opts. */
 int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;

@@ -246,8 +246,11 @@ static void test_micro_batches(void **state)
             struct vl_actor_opts o = options(names[k], agg);
             struct data d;
             fill(&d);
-            if (vl_pg_picks(o.loss))
-                continue;
+            uint8_t pick[N];
+            struct vl_pg_in whole_in = input(&d, 0, B, 1);
+            struct vl_err pe = { 0 };
+            if (vl_pg_picks(o.loss)) /* chosen over all rows, no cut shows */
+                assert_int_equal(vl_pg_pick(o.loss, &whole_in, &o.pg, pick, &pe), 0);
             struct vl_loss_norm norm = { .dp = 1, .width = L };
             struct vl_loss_rows all = { B, d.first, d.mask };
             float g[3][N], dent[3][N];
@@ -265,7 +268,9 @@ static void test_micro_batches(void **state)
                                            .logp = d.logp + from * L,
                                            .old_logp = d.old + from * L,
                                            .adv = d.adv + from * L,
-                                           .is_weights = d.w + from * L };
+                                           .is_weights = d.w + from * L,
+                                           .draw = d.draw + from * L,
+                                           .pick = vl_pg_picks(o.loss) ? pick + from * L : NULL };
                     struct vl_err e = { 0 };
                     assert_int_equal(vl_actor_loss(&o, &in, d.ref + from * L, d.ent + from * L,
                                                    &norm, g[step - 1] + from * L,
