@@ -1,4 +1,4 @@
-/* verl-data - rows of JSON lines to one tokenized prompt batch. */
+/* verl-data - rows of JSON lines or Parquet to one tokenized batch. */
 #include "libverl/run/stage_data.h"
 
 int main(int argc, char **argv)
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
           .key = "data.val_files",
           .dst = &o.val_files,
           .arg = "FILES",
-          .help = "the same with --validate" },
+          .help = "likewise, with --validate" },
         { .type = VL_T_BOOL,
           .name = "shuffle",
           .key = "data.shuffle",
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
           .lo = -1,
           .hi = 1e15,
           .flags = VL_F_PROV,
-          .help = "the same with --validate" },
+          .help = "likewise, with --validate" },
         { .type = VL_T_BOOL,
           .name = "skip-bad",
           .dst = &o.skip_bad,
@@ -188,7 +188,8 @@ int main(int argc, char **argv)
           .lo = 1,
           .hi = 1 << 30,
           .flags = VL_F_PROV | VL_F_NULLABLE,
-          .help = "the same for responses with --sft; else only compared with the context" },
+          .help = "limit and width of responses with --sft and --preference; else only compared "
+                  "with the context" },
         { .type = VL_T_STR,
           .name = "truncation",
           .key = "data.truncation",
@@ -214,7 +215,7 @@ int main(int argc, char **argv)
           .dst = &o.inline_tmpl,
           .arg = "TEXT",
           .flags = VL_F_PROV | VL_F_NULLABLE,
-          .help = "the same as text" },
+          .help = "chat template as text" },
         { .type = VL_T_STR,
           .name = "template-kwargs",
           .key = "data.apply_chat_template_kwargs",
@@ -249,7 +250,7 @@ int main(int argc, char **argv)
           .dst = &o.model_path,
           .arg = "DIR",
           .flags = VL_F_NULLABLE,
-          .help = "the same, where that is not set" },
+          .help = "the tokenizer, where data.tokenizer is not set either" },
         { .type = VL_T_GROUP, .help = "Rows to train on" },
         { .type = VL_T_BOOL,
           .name = "sft",
@@ -336,17 +337,19 @@ int main(int argc, char **argv)
     };
     const struct vl_program program = {
         .name = "verl-data",
-        .summary = "rows of JSON lines to one tokenized prompt batch",
+        .summary = "rows of JSON lines or Parquet to one tokenized batch",
         .usage = "[OPTION...] [key=value...] FILE...\n"
                  "       verl-data --dataset help | --print-map NAME",
         .subtree = "data",
         .opts = opts,
         .takes_operands = 1,
         .omit = VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_THREADS,
-        .details = "Writes prompts, input_ids, attention_mask, position_ids, uid, sample = 0, "
-                   "raw_prompt, index and\none column for each other member of the rows.\n\n"
-                   "  verl-data train.jsonl -m MODEL --step 3 --batch-size 64 -o prompts.dp\n"
-                   "  verl-data gsm8k/test.jsonl -m MODEL --dataset gsm8k --validate -o val.dp\n",
+        .details =
+            "Writes prompts, input_ids, attention_mask, position_ids, uid, sample, "
+            "raw_prompt, index and\none column for each other member of the rows; with --sft "
+            "and --preference also responses\nand response_mask.\n\n"
+            "  verl-data train.jsonl -m MODEL --step 3 --batch-size 64 -o prompts.dp\n"
+            "  verl-data gsm8k/test.jsonl -m MODEL --dataset gsm8k --validate -o val.dp\n",
     };
 
     return vl_main(&program, &common, argc, argv, vl_stage_data, &o);
