@@ -198,7 +198,7 @@ ok 'overlong penalty of dapo' '
     exits 64 score max_resp_len=3 overlong_buffer_cfg.enable=true overlong_buffer_cfg.len=4 -i in.dp -o no.dp'
 ok 'what is not there is refused, not ignored' '
     exits 64 score reward_model.enable=true -i in.dp -o no.dp
-    exits 64 score reward_manager.name=prime -i in.dp -o no.dp
+    exits 64 score reward_manager.name=remote -i in.dp -o no.dp
     exits 65 verl-reward -q -i in.dp -o no.dp
     exits 66 verl-reward -q -m ./none -i in.dp -o no.dp
     [ ! -e no.dp ]'

@@ -592,6 +592,9 @@ const struct vl_key vl_keys[] = {
     { "actor_rollout_ref.rollout.stop_token_ids", "[]", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.bad_words", "[]", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.logit_bias", "[]", NULL, "verl-rollout", NULL },
+    /* ours: several scorers, and more data sources */
+    { "reward.scorers", "null", NULL, "verl-reward verl-data", NULL },
+    { "reward.dispatch", "{}", NULL, "verl-reward verl-data", NULL },
     { NULL, NULL, NULL, NULL, NULL },
 };
 /* clang-format on */

@@ -19,5 +19,5 @@ void vl_score_exact(const struct vl_rule_in *in, struct vl_score *out)
     while (n && is_space(s[n - 1]))
         n--;
     vl_score_set(out, n == in->truth_n && !memcmp(s, in->truth, n) ? in->args->score
-                                                                   : in->args->format_score);
+                                                                   : vl_score_format(in, 0));
 }

@@ -170,7 +170,7 @@ static void score_number(const struct vl_rule_in *in, struct vl_score *out)
         vl_score_set(out, 0);
     else
         vl_score_set(out,
-                     w == k && !memcmp(mine, want, k) ? in->args->score : in->args->format_score);
+                     w == k && !memcmp(mine, want, k) ? in->args->score : vl_score_format(in, 0));
 }
 
 void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out)
@@ -189,5 +189,5 @@ void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out)
         vl_score_set(out, 0);
     else
         vl_score_set(out, equals(a, strict, in->truth, in->truth_n) ? in->args->score
-                                                                    : in->args->format_score);
+                                                                    : vl_score_format(in, 0));
 }

@@ -3,6 +3,7 @@
 
 #include "libverl/text/unicode.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void vl_tex_replace(struct vl_buf *b, const char *from, const char *to)
@@ -46,6 +47,37 @@ const char *vl_tex_last_braced(const char *s, size_t len, const char *command, s
         }
     }
     return NULL;
+}
+
+/* One pass over a stack of open braces, whatever the text. */
+const char *vl_tex_last_box(const char *s, size_t len, size_t *n)
+{
+    static const char *const command[] = { "\\boxed", "\\fbox" };
+    size_t *open = NULL, depth = 0, cap = 0;
+    const char *last = NULL;
+
+    for (size_t i = 0; i < len; i++) {
+        if (s[i] == '{') {
+            if (depth == cap) {
+                cap = cap ? 2 * cap : 64;
+                open = vl_realloc(open, cap * sizeof *open);
+            }
+            open[depth++] = i;
+        } else if (s[i] == '}' && depth) {
+            size_t at = open[--depth];
+
+            for (size_t k = 0; k < 2; k++) {
+                size_t c = strlen(command[k]);
+
+                if (at >= c && !memcmp(s + at - c, command[k], c) && (!last || s + at + 1 > last)) {
+                    last = s + at + 1;
+                    *n = i - at - 1;
+                }
+            }
+        }
+    }
+    free(open);
+    return last;
 }
 
 size_t vl_tex_char(const char *s, size_t n)

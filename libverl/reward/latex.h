@@ -9,6 +9,9 @@ void vl_tex_replace(struct vl_buf *b, const char *from, const char *to);
 /* From the last occurrence of `command` (such as "\\boxed") to the brace that closes the first one
  * after it: *n bytes. NULL when there is none or it stays open. */
 const char *vl_tex_last_braced(const char *s, size_t len, const char *command, size_t *n);
+/* Content of the last complete \boxed{} or \fbox{}, *n bytes; one that stays open is passed over. NULL
+ * when there is none. */
+const char *vl_tex_last_box(const char *s, size_t len, size_t *n);
 /* Last occurrence of needle in s, or NULL. */
 const char *vl_tex_rfind(const char *s, size_t n, const char *needle);
 /* Bytes of the UTF-8 character at s (n > 0 bytes left), at least 1. */

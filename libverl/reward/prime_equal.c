@@ -78,10 +78,11 @@ static double product(struct eval *v)
     double x = factor(v), y;
 
     for (skip(v); v->p < v->end && (*v->p == '*' || *v->p == '/'); skip(v)) {
-        int times = *v->p++ == '*';
+        int times = *v->p++ == '*', whole = !times && v->p < v->end && *v->p == '/';
 
+        v->p += whole;
         y = factor(v);
-        x = times ? x * y : y == 0 ? NAN : x / y;
+        x = times ? x * y : y == 0 ? NAN : whole ? floor(x / y) : x / y;
     }
     return x;
 }
@@ -98,18 +99,29 @@ static double sum(struct eval *v)
     return x;
 }
 
+int vl_py_arithmetic(const char *s, size_t n, double *x)
+{
+    struct eval v = { s, s + n, 0 };
+    double y = sum(&v);
+
+    skip(&v);
+    if (isnan(y) || v.p != v.end)
+        return 0;
+    *x = y;
+    return 1;
+}
+
 /* Evaluates the text, a number or a tuple or list of numbers, in place; leaves others alone. */
 static void evaluate(struct vl_buf *b)
 {
     const char *s = b->s;
     size_t n = b->n;
     struct vl_buf out = { 0 };
-    struct eval v = { s, s + n, 0 };
-    double x = sum(&v);
+    struct eval v;
+    double x;
     char close = 0;
 
-    skip(&v);
-    if (!isnan(x) && v.p == v.end) {
+    if (vl_py_arithmetic(s, n, &x)) {
         vl_buf_reset(b);
         vl_buf_real(b, x);
         return;

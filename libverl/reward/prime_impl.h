@@ -8,6 +8,10 @@
  * one. */
 int vl_prime_float(const char *s, size_t n, double *x);
 
+/* The value of Python arithmetic (+ - * / // ** and parentheses on numbers). 1 when it is that and
+ * has a value. */
+int vl_py_arithmetic(const char *s, size_t n, double *x);
+
 /* The second normalisation of an answer (prime_norm.c), in place. */
 void vl_prime_normalize(struct vl_buf *b);
 /* Commas out of 1,234,567, in place. */

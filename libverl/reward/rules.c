@@ -3,25 +3,42 @@
  * A new scorer is one file, one row in `rules` and its sources in `sources`. */
 #include "libverl/reward/rules.h"
 
-#include "formats/json.h"
-
+#include <math.h>
 #include <string.h>
 
 static const struct vl_rule rules[] = {
-    { "exact", "score|format_score", "the whole response equals the ground truth", vl_score_exact },
+    { "exact", "score|format_score", "the whole response equals the ground truth", 0,
+      vl_score_exact },
     { "gsm8k", "method|score|format_score",
-      "the number after the last \"#### \" (method strict, flexible or number)", vl_score_gsm8k },
-    { "math", "", "the last \\boxed{} or \\fbox{}, compared as Hendrycks' MATH", vl_score_math },
-    { "math_dapo", "strict_box_verify", "the last \"Answer:\", compared as DAPO; 1 or -1",
+      "the number after the last \"#### \" (method strict, flexible or number)", 0,
+      vl_score_gsm8k },
+    { "math", "", "the last \\boxed{} or \\fbox{}, compared as Hendrycks' MATH", 0, vl_score_math },
+    { "math_dapo", "strict_box_verify", "the last \"Answer:\", compared as DAPO; 1 or -1", 0,
       vl_score_math_dapo },
     { "prime_math", "",
-      "the answer after the usual phrases or in the last box, by four comparisons",
+      "the answer after the usual phrases or in the last box, by four comparisons", 0,
       vl_score_prime_math },
-    { "search_r1", "score|format_score", "the last <answer> is one of the targets",
+    { "math_verify", "score|format_score|tolerance",
+      "the last box, formula or number, compared as mathematics", 0, vl_score_math_verify },
+    { "geo3k", "score|format_score", "a think block and the last \\boxed{}: 0.1 for the form", 0,
+      vl_score_geo3k },
+    { "search_r1", "score|format_score", "the last <answer> is one of the targets", 0,
       vl_score_search_r1 },
-    { "search_r1_subem", "score|format_score", "the last <answer> contains one of the targets",
+    { "search_r1_subem", "score|format_score", "the last <answer> contains one of the targets", 0,
       vl_score_search_r1_part },
-    { NULL, NULL, NULL, NULL },
+    { "choice", "score|format_score|choices", "the letter of a multiple choice", 0,
+      vl_score_choice },
+    { "countdown", "score|format_score|all", "the last <answer> makes the target of the numbers", 0,
+      vl_score_countdown },
+    { "tags", "score|tags|partial", "the response is these tags in order, each once", 1,
+      vl_score_tags },
+    { "regex", "score|pattern", "the pattern matches somewhere in the response", 1,
+      vl_score_regex },
+    { "json", "score|schema", "the response is JSON, of the schema if there is one", 1,
+      vl_score_json },
+    { "length", "score|min|max|target|width", "1 for a length in range, falling to 0 outside", 1,
+      vl_score_length },
+    { NULL, NULL, NULL, 0, NULL },
 };
 
 /* verl's dispatch by data_source; `*` at the end matches any rest. */
@@ -43,6 +60,7 @@ static const struct {
     { "numina_synthetic_amc", "prime_math" },
     { "numina_cn_k12", "prime_math" },
     { "numina_olympiads", "prime_math" },
+    { "hiyouga/geometry3k", "geo3k" },
     { "searchR1_nq", "search_r1" },
     { "searchR1_triviaqa", "search_r1" },
     { "searchR1_popqa", "search_r1" },
@@ -84,95 +102,6 @@ void vl_rule_sources(struct vl_buf *out)
         vl_buf_printf(out, "%s%s", i ? ", " : "", sources[i].source);
 }
 
-/* Whether name is one of the |-separated words. */
-static int listed(const char *words, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *p = words; (p = strstr(p, name)); p += n)
-        if ((p == words || p[-1] == '|') && (!p[n] || p[n] == '|'))
-            return 1;
-    return 0;
-}
-
-static int takes(const struct vl_rule *rule, const char *name)
-{
-    if (rule)
-        return listed(rule->args, name);
-    for (const struct vl_rule *r = rules; r->name; r++)
-        if (listed(r->args, name))
-            return 1;
-    return 0;
-}
-
-static int set_method(struct vl_rule_args *a, const struct vl_json *j, int64_t v)
-{
-    static const char *const name[] = { "strict", "flexible", "number" };
-
-    for (int i = 0; i < 3; i++)
-        if (vl_json_streq(j, v, name[i])) {
-            a->method = i;
-            return 1;
-        }
-    return 0;
-}
-
-static int set(struct vl_rule_args *a, const char *name, const struct vl_json *j, int64_t v)
-{
-    if (!strcmp(name, "method"))
-        return set_method(a, j, v);
-    if (!strcmp(name, "score"))
-        return vl_json_f64(j, v, &a->score);
-    if (!strcmp(name, "format_score"))
-        return vl_json_f64(j, v, &a->format_score);
-    return vl_json_bool(j, v, &a->strict_box); /* strict_box_verify */
-}
-
-static int set_member(struct vl_rule_args *a, const struct vl_rule *rule, const struct vl_json *j,
-                      int64_t c, struct vl_err *e)
-{
-    struct vl_buf name = { 0 }, value = { 0 };
-
-    vl_json_str(j, c, &name);
-    vl_json_raw(j, c + 1, &value);
-    vl_buf_ch(&name, 0);
-    vl_buf_ch(&value, 0);
-    if (!takes(rule, name.s))
-        vl_fail(e, VL_E_USAGE, "--args: scorer %s takes no '%s'; it takes %s",
-                rule ? rule->name : "by rule", name.s,
-                rule ? (*rule->args ? rule->args : "none")
-                     : "method, score, format_score, strict_box_verify");
-    else if (!set(a, name.s, j, c + 1))
-        vl_fail(e, VL_E_USAGE,
-                "--args: %s is %.80s; method is \"strict\", \"flexible\" or \"number\", scores are "
-                "numbers, strict_box_verify is true or false",
-                name.s, value.s);
-    vl_buf_free(&name);
-    vl_buf_free(&value);
-    return e->code;
-}
-
-int vl_rule_args_parse(struct vl_rule_args *a, const struct vl_rule *rule, const char *json,
-                       struct vl_err *e)
-{
-    struct vl_json j = { 0 };
-    int64_t c = 1;
-
-    *a = (struct vl_rule_args){ .score = 1 };
-    if (!json)
-        return 0;
-    if (vl_json_parse(&j, json, strlen(json), "--args", e)) {
-        e->code = VL_E_USAGE;
-    } else if (!vl_json_is(&j, 0, VL_JSON_OBJECT)) {
-        vl_fail(e, VL_E_USAGE, "--args is %.80s; give a JSON object such as {\"score\": 1}", json);
-    } else {
-        for (uint32_t k = 0; k < j.node[0].count && !e->code; k++, c = j.node[c + 1].next)
-            set_member(a, rule, &j, c, e);
-    }
-    vl_json_free(&j);
-    return e->code;
-}
-
 void vl_score_set(struct vl_score *out, double score)
 {
     vl_score_free(out);
@@ -188,4 +117,9 @@ const char *vl_last_chars(const char *s, size_t n, size_t count)
         count -= ((unsigned char)*p & 0xC0) != 0x80;
     }
     return p;
+}
+
+double vl_score_format(const struct vl_rule_in *in, double otherwise)
+{
+    return isnan(in->args->format_score) ? otherwise : in->args->format_score;
 }

@@ -169,7 +169,7 @@ static void score(const struct vl_rule_in *in, struct vl_score *out, int part)
         return;
     }
     normalize(s, n, &answer);
-    x = right(in, &answer, part) ? in->args->score : in->args->format_score;
+    x = right(in, &answer, part) ? in->args->score : vl_score_format(in, 0);
     if (!part && right(in, &answer, part) &&
         (count(in->text, in->n, "<answer>") > TAGS_MAX ||
          count(in->text, in->n, "</answer>") > TAGS_MAX))

@@ -284,18 +284,11 @@ static void put_lengths(struct vl_buf *b, const char *what, struct lengths *l, i
     }
 }
 
-static const char *scorer_of(const char *source)
-{
-    const struct vl_rule *r = vl_rule_for_source(source, strlen(source));
-
-    return r ? r->name : NULL;
-}
-
 static void put_sources(struct vl_buf *b, const struct vl_check *c, const struct vl_row_work *w)
 {
     for (size_t i = 0; i < c->source.n; i++) {
         const struct kind *k = &c->source.k[i];
-        const char *scorer = scorer_of(k->name);
+        const char *scorer = vl_row_scorer(w, k->name, strlen(k->name));
 
         vl_buf_printf(b, "%-16s %s: %" PRId64 " rows", i ? "" : w->o->source_key,
                       *k->name ? k->name : "(none)", k->n);
@@ -466,7 +459,7 @@ static void put_json(struct vl_buf *b, const struct vl_check *c, const struct vl
     vl_buf_ch(b, '{');
     for (size_t i = 0; i < c->source.n; i++) {
         const struct kind *k = &c->source.k[i];
-        const char *scorer = scorer_of(k->name);
+        const char *scorer = vl_row_scorer(w, k->name, strlen(k->name));
 
         vl_buf_str(b, i ? "," : "");
         (void)vl_json_put_str(b, k->name, strlen(k->name));
@@ -515,7 +508,8 @@ static int judge(const struct vl_check *c, const struct vl_row_work *w, struct v
     for (size_t i = 0; i < c->bad.n && !o->skip_bad; i++)
         bad += c->bad.k[i].n;
     for (size_t i = 0; i < c->source.n && vl_row_wants_scorer(o); i++)
-        if (*c->source.k[i].name && !scorer_of(c->source.k[i].name))
+        if (*c->source.k[i].name &&
+            !vl_row_scorer(w, c->source.k[i].name, strlen(c->source.k[i].name)))
             unknown += c->source.k[i].n;
     if (!o->skip_bad && !o->filter_overlong && strcmp(o->truncation, "error") == 0)
         over = c->over.n;

@@ -5,6 +5,7 @@
 #include "formats/json.h"
 #include "libverl/base/jq.h"
 #include "libverl/text/chat.h"
+#include "libverl/reward/rule_set.h"
 #include "libverl/run/stage_data.h"
 
 /* ---- data_files.c ---- */
@@ -81,7 +82,8 @@ struct vl_row_work {
     struct vl_jq *jq;
     const char *tmpl_name; /* for meta_info: "tokenizer", "none", a file's last name */
     char *tmpl_text;
-    int64_t now; /* what the templates show as the time, in seconds */
+    int64_t now;              /* what the templates show as the time, in seconds */
+    struct vl_rule_set rules; /* what verl-reward will score with */
     int lenient; /* --check: an unknown data_source and length are counted, not refused */
     int64_t templated, double_bos, no_bos, straddled, loose;
 };
@@ -106,6 +108,8 @@ int vl_row_check(struct vl_row_work *w, int64_t index, struct vl_err *e) VL_MUST
 int vl_row_untrained(const struct vl_data_opts *o, const struct vl_row *r);
 /* Whether the options ask for a built-in scorer for every data_source. */
 int vl_row_wants_scorer(const struct vl_data_opts *o);
+/* What verl-reward will score rows of this source with, for people; NULL: nothing. */
+const char *vl_row_scorer(const struct vl_row_work *w, const char *source, size_t n);
 
 /* ---- data_check.c ---- */
 

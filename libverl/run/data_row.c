@@ -72,7 +72,11 @@ int vl_row_work_open(struct vl_row_work *w, const char *model, struct vl_err *e)
         return e->code;
     if (w->o->map && vl_jq_open(&w->jq, w->o->map, NULL, e))
         return vl_err_prefix(e, "--map");
-    return 0;
+    if (w->o->scorers && vl_rule_set_json(&w->rules, w->o->scorers, e))
+        return e->code;
+    if (!w->rules.n && vl_rule_set_one(&w->rules, NULL, NULL, e))
+        return e->code;
+    return w->o->dispatch ? vl_rule_set_dispatch(&w->rules, w->o->dispatch, e) : 0;
 }
 
 void vl_row_work_close(struct vl_row_work *w)
@@ -83,6 +87,7 @@ void vl_row_work_close(struct vl_row_work *w)
     vl_chat_free(w->chat_thinking[1]);
     vl_jq_free(w->jq);
     free(w->tmpl_text);
+    vl_rule_set_free(&w->rules);
 }
 
 void vl_row_free(struct vl_row *r)
@@ -258,6 +263,19 @@ int vl_row_wants_scorer(const struct vl_data_opts *o)
     return o->check_scorer && !o->sft && !o->preference && !o->custom_reward && !o->reward_model;
 }
 
+const char *vl_row_scorer(const struct vl_row_work *w, const char *source, size_t n)
+{
+    const struct vl_rule *rule;
+    int truth;
+
+    if (!vl_rule_set_covers(&w->rules, source, n, &truth))
+        return NULL;
+    rule = w->rules.use[0].rule;
+    if (!rule)
+        vl_rule_set_find(&w->rules, w->rules.use, source, n, &rule);
+    return rule->name;
+}
+
 /* A row without the member leaves the choice to verl-reward's options. */
 static int check_scorer(const struct vl_row_work *w, const struct vl_row *r, struct vl_err *e)
 {
@@ -266,11 +284,12 @@ static int check_scorer(const struct vl_row_work *w, const struct vl_row *r, str
 
     if (w->lenient || !vl_row_wants_scorer(w->o) || !vl_json_str(&r->j, at, &name))
         return 0;
-    if (!vl_rule_for_source(name.s ? name.s : "", name.n)) {
-        vl_rule_sources(&known);
+    if (!vl_row_scorer(w, name.s ? name.s : "", name.n)) {
+        vl_rule_set_sources(&w->rules, &known);
         vl_fail(e, VL_E_DATA,
-                "%s \"%.100s\" has no built-in scorer; there is one for %.700s (--no-check-scorer "
-                "where verl-reward gets --scorer, --jq or --command)",
+                "%s \"%.100s\" has no built-in scorer; there is one for %.1000s; name one as "
+                "reward.dispatch.NAME=SCORER, or give --no-check-scorer where verl-reward gets "
+                "--scorer, --jq or --command",
                 w->o->source_key, name.s ? name.s : "", known.s);
     }
     vl_buf_free(&name);

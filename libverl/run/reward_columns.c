@@ -9,15 +9,11 @@
 #include "formats/fields.h"
 #include "formats/json.h"
 
-enum { KEYS_MAX = 256 };
-
 void vl_reward_result_free(struct vl_reward_result *r)
 {
     for (int64_t i = 0; i < r->rows; i++)
         vl_score_free(&r->s[i]);
-    for (size_t k = 0; k < r->nkeys; k++)
-        free(r->keys[k]);
-    free(r->keys);
+    vl_reward_extras_free(&r->extras);
     free(r->s);
     free(r->adds);
     *r = (struct vl_reward_result){ 0 };
@@ -99,68 +95,6 @@ done:
 
 /* ---- columns ---- */
 
-static int key_index(struct vl_reward_result *r, const char *key)
-{
-    for (size_t k = 0; k < r->nkeys; k++)
-        if (!strcmp(r->keys[k], key))
-            return (int)k;
-    return -1;
-}
-
-/* The union of the rows' further members, in the order they first appear. */
-static int find_keys(struct vl_reward_result *r, struct vl_err *e)
-{
-    r->keys = vl_alloc(KEYS_MAX * sizeof *r->keys);
-    for (int64_t i = 0; i < r->rows && !e->code; i++) {
-        struct vl_json j = { 0 };
-        int64_t c = 1;
-
-        if (!r->s[i].extra || vl_json_parse(&j, r->s[i].extra, strlen(r->s[i].extra), "answer", e))
-            continue;
-        for (uint32_t k = 0; k < j.node[0].count && !e->code; k++, c = j.node[c + 1].next) {
-            char *key = vl_json_name(&j, c);
-
-            if (key_index(r, key) >= 0) {
-                free(key);
-            } else if (r->nkeys == KEYS_MAX) {
-                free(key);
-                vl_fail(e, VL_E_DATA,
-                        "row %" PRId64
-                        ": the scorers' answers have more than %d different members; "
-                        "each becomes a column, so put lists of results into one member",
-                        i, KEYS_MAX);
-            } else {
-                r->keys[r->nkeys++] = key;
-            }
-        }
-        vl_json_free(&j);
-    }
-    return e->code;
-}
-
-static void add_extra(struct vl_batch *b, const struct vl_reward_result *r, const char *key)
-{
-    int64_t *offsets = vl_alloc((size_t)(r->rows + 1) * sizeof *offsets);
-    struct vl_buf text = { 0 };
-
-    for (int64_t i = 0; i < r->rows; i++) {
-        struct vl_json j = { 0 };
-        struct vl_err ignored = { 0 };
-        int64_t v = -1;
-
-        if (r->s[i].extra &&
-            !vl_json_parse(&j, r->s[i].extra, strlen(r->s[i].extra), "answer", &ignored))
-            v = vl_json_get(&j, 0, key);
-        if (v >= 0)
-            vl_json_raw(&j, v, &text);
-        else
-            vl_buf_str(&text, "null");
-        offsets[i + 1] = (int64_t)text.n;
-        vl_json_free(&j);
-    }
-    vl_batch_add_json(b, key, vl_buf_detach(&text), offsets);
-}
-
 static void add_errors(struct vl_batch *b, const struct vl_reward_result *r)
 {
     int64_t *offsets = vl_alloc((size_t)(r->rows + 1) * sizeof *offsets);
@@ -214,10 +148,28 @@ struct tally {
     char *source; /* NULL: all rows */
     int64_t rows, invalid, truncated;
     double score, acc;
+    double *sum; /* of each extra column of numbers, over *n rows */
+    int64_t *n;
 };
 
-static void count(struct tally *t, const struct vl_score *s, int truncated)
+static void tally_open(struct tally *t, const char *source, size_t extras)
 {
+    *t = (struct tally){ .source = vl_strdup(source) };
+    t->sum = vl_alloc(extras * sizeof *t->sum);
+    t->n = vl_alloc(extras * sizeof *t->n);
+}
+
+static void tally_close(struct tally *t)
+{
+    free(t->source);
+    free(t->sum);
+    free(t->n);
+}
+
+static void count(struct tally *t, const struct vl_reward_result *r, int64_t i, int truncated)
+{
+    const struct vl_score *s = &r->s[i];
+
     t->rows++;
     t->truncated += truncated;
     if (s->why) {
@@ -226,59 +178,73 @@ static void count(struct tally *t, const struct vl_score *s, int truncated)
         t->score += s->score;
         t->acc += s->acc;
     }
+    for (size_t k = 0; k < r->extras.n; k++) {
+        const double *x = r->extras.e[k].number;
+
+        if (x && !isnan(x[i])) {
+            t->sum[k] += x[i];
+            t->n[k]++;
+        }
+    }
 }
 
-static void put_tally(struct vl_batch *b, const struct tally *t)
+static void metric(struct vl_batch *b, const struct tally *t, const char *name, const char *suffix,
+                   double x)
+{
+    char *full = vl_asprintf("reward/%s%s%s%s", t->source ? t->source : "", t->source ? "/" : "",
+                             name, suffix);
+
+    vl_meta_metric(b, full, x);
+    free(full);
+}
+
+static void put_tally(struct vl_batch *b, const struct tally *t, const struct vl_reward_extras *x)
 {
     double scored = (double)(t->rows - t->invalid);
-    const struct {
-        const char *name;
-        double x;
-    } m[] = {
-        { "score/mean", t->score / scored },   { "acc/mean", t->acc / scored },
-        { "rows", (double)t->rows },           { "invalid", (double)t->invalid },
-        { "truncated", (double)t->truncated },
-    };
 
-    for (size_t k = 0; k < sizeof m / sizeof *m; k++) {
-        char *name = vl_asprintf("reward/%s%s%s", t->source ? t->source : "", t->source ? "/" : "",
-                                 m[k].name);
-
-        if (k >= 2 || scored > 0)
-            vl_meta_metric(b, name, m[k].x);
-        free(name);
+    if (scored > 0) {
+        metric(b, t, "score/mean", "", t->score / scored);
+        metric(b, t, "acc/mean", "", t->acc / scored);
     }
+    metric(b, t, "rows", "", (double)t->rows);
+    metric(b, t, "invalid", "", (double)t->invalid);
+    metric(b, t, "truncated", "", (double)t->truncated);
+    for (size_t k = 0; k < x->n; k++)
+        if (x->e[k].number && t->n[k])
+            metric(b, t, x->e[k].name, "/mean", t->sum[k] / (double)t->n[k]);
 }
 
 /* Overall and per data source, in row order: the sums do not depend on ranks. */
 static void add_metrics(struct vl_ctx *x, struct vl_batch *b, const struct vl_reward_rows *rows,
                         const struct vl_reward_result *r)
 {
-    struct tally all = { 0 }, *t = NULL;
+    struct tally all, *t = NULL;
     struct vl_buf source = { 0 };
-    size_t n = 0, k;
+    size_t n = 0, k = 0;
 
+    tally_open(&all, NULL, r->extras.n);
     for (int64_t i = 0; i < r->rows; i++) {
         int cut = vl_reward_truncated(rows, i);
 
-        count(&all, &r->s[i], cut);
+        count(&all, r, i, cut);
         vl_buf_reset(&source);
         vl_reward_source(rows, i, &source);
         if (!source.n)
             continue;
-        for (k = 0; k < n && strcmp(t[k].source, source.s); k++)
-            ;
+        if (!n || strcmp(t[k].source, source.s)) /* most rows have the source of the one before */
+            for (k = 0; k < n && strcmp(t[k].source, source.s); k++)
+                ;
         if (k == n) {
             t = vl_realloc(t, ++n * sizeof *t);
-            t[k] = (struct tally){ .source = vl_strdup(source.s) };
+            tally_open(&t[k], source.s, r->extras.n);
         }
-        count(&t[k], &r->s[i], cut);
+        count(&t[k], r, i, cut);
     }
-    put_tally(b, &all);
+    put_tally(b, &all, &r->extras);
     vl_meta_metric(b, "reward/failed", (double)r->failed);
     for (k = 0; k < n; k++) {
-        put_tally(b, &t[k]);
-        free(t[k].source);
+        put_tally(b, &t[k], &r->extras);
+        tally_close(&t[k]);
     }
     free(t);
     vl_buf_free(&source);
@@ -287,6 +253,7 @@ static void add_metrics(struct vl_ctx *x, struct vl_batch *b, const struct vl_re
             " scorer failures, %" PRId64 " cut at the length limit",
             all.rows, all.score / (double)(all.rows - all.invalid),
             all.acc / (double)(all.rows - all.invalid), all.invalid, r->failed, all.truncated);
+    tally_close(&all);
 }
 
 /* ---- together ---- */
@@ -297,16 +264,16 @@ static void list_adds(struct vl_batch *b, struct vl_reward_result *r)
     size_t n = sizeof fixed / sizeof *fixed;
     struct vl_buf keys = { 0 };
 
-    r->adds = vl_alloc((n + r->nkeys + 2) * sizeof *r->adds);
+    r->adds = vl_alloc((n + r->extras.n + 2) * sizeof *r->adds);
     memcpy(r->adds, fixed, sizeof fixed);
     vl_buf_str(&keys, "[\"acc\"");
-    for (size_t k = 0; k < r->nkeys; k++) {
-        r->adds[n + k] = r->keys[k];
+    for (size_t k = 0; k < r->extras.n; k++) {
+        r->adds[n + k] = r->extras.e[k].name;
         vl_buf_ch(&keys, ',');
-        vl_json_put_str(&keys, r->keys[k], strlen(r->keys[k]));
+        vl_json_put_str(&keys, r->extras.e[k].name, strlen(r->extras.e[k].name));
     }
     if (r->rm)
-        r->adds[n + r->nkeys] = "rm_scores";
+        r->adds[n + r->extras.n] = "rm_scores";
     vl_buf_ch(&keys, ']');
     vl_meta_set(b, "reward_extra_keys", keys.s);
     vl_buf_free(&keys);
@@ -315,19 +282,19 @@ static void list_adds(struct vl_batch *b, struct vl_reward_result *r)
 /* No member may stand in for a column of the batch, of this stage or of a later one. */
 static int keys_fit(struct vl_batch *b, const struct vl_reward_result *r, struct vl_err *e)
 {
-    for (size_t k = 0; k < r->nkeys && !e->code; k++) {
-        const struct vl_field *f = vl_field_find(r->keys[k]);
+    for (size_t k = 0; k < r->extras.n && !e->code; k++) {
+        const struct vl_field *f = vl_field_find(r->extras.e[k].name);
 
-        if (!vl_col_name_ok(r->keys[k]))
+        if (!vl_col_name_ok(r->extras.e[k].name))
             vl_fail(e, VL_E_DATA,
                     "a scorer's answer has the member '%.80s', but no column can be called so: "
                     "rename it",
-                    r->keys[k]);
-        else if (vl_batch_col(b, r->keys[k]) || (f && !f->json))
+                    r->extras.e[k].name);
+        else if (vl_batch_col(b, r->extras.e[k].name) || (f && !f->json))
             vl_fail(e, VL_E_DATA,
                     "a scorer's answer has the member '%s', which would replace the column of that "
                     "name: rename it",
-                    r->keys[k]);
+                    r->extras.e[k].name);
     }
     return e->code;
 }
@@ -335,15 +302,17 @@ static int keys_fit(struct vl_batch *b, const struct vl_reward_result *r, struct
 int vl_reward_store(struct vl_ctx *x, struct vl_batch *b, const struct vl_reward_rows *rows,
                     struct vl_reward_result *res, struct vl_err *e)
 {
-    if (find_keys(res, e))
-        return e->code;
-    if (add_scores(b, rows, res, e))
+    if (vl_reward_extras_read(&res->extras, res->s, res->rows, e) || add_scores(b, rows, res, e))
         return e->code;
     add_errors(b, res);
     if (keys_fit(b, res, e))
         return e->code;
-    for (size_t k = 0; k < res->nkeys; k++)
-        add_extra(b, res, res->keys[k]);
+    for (size_t k = 0; k < res->extras.n; k++) { /* the column takes them over */
+        struct vl_reward_extra *extra = &res->extras.e[k];
+
+        vl_batch_add_json(b, extra->name, vl_buf_detach(&extra->text), extra->offsets);
+        extra->offsets = NULL;
+    }
     list_adds(b, res);
     add_metrics(x, b, rows, res);
     return 0;

@@ -3,6 +3,7 @@
 #define VL_REWARD_COLUMNS_H
 
 #include "libverl/reward/score.h"
+#include "libverl/run/reward_extra.h"
 #include "libverl/run/reward_rows.h"
 #include "libverl/run/stage.h"
 
@@ -11,8 +12,7 @@ struct vl_reward_result {
     int64_t rows, failed;
     int rm;            /* the column rm_scores was made, too */
     const char **adds; /* names of the columns made, NULL-terminated; for vl_stage_write */
-    char **keys;       /* of them, the scorers' own members */
-    size_t nkeys;
+    struct vl_reward_extras extras; /* of them, the scorers' own members */
 };
 void vl_reward_result_free(struct vl_reward_result *r);
 

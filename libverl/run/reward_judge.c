@@ -37,8 +37,8 @@ static struct vl_score *score_of(const struct judge *p, int64_t k)
 static int refuse(struct judge *p, int64_t k, const char *why)
 {
     vl_score_fail(score_of(p, k), "%s", why);
-    p->failed |= !strcmp(p->o->on_error, "fail");
-    return !strcmp(p->o->on_error, "fail");
+    p->failed |= !strcmp(vl_reward_policy(p->x, p->o), "fail");
+    return !strcmp(vl_reward_policy(p->x, p->o), "fail");
 }
 
 /* ---- filters ---- */
@@ -135,7 +135,7 @@ static int take_score(void *arg, int64_t k, const char *json, size_t n, const ch
         free(line);
     }
     keep_text(p, k);
-    return s->why && !strcmp(p->o->on_error, "fail");
+    return s->why && !strcmp(vl_reward_policy(p->x, p->o), "fail");
 }
 
 /* ---- requests ---- */

@@ -19,6 +19,12 @@ struct process {
     int64_t done;
 };
 
+const char *vl_reward_policy(const struct vl_ctx *x, const struct vl_reward_opts *o)
+{
+    return !strcmp(o->manager, "prime") && !vl_parsed_given(x->parsed, &o->on_error) ? "value"
+                                                                                     : o->on_error;
+}
+
 int vl_reward_has_process(const struct vl_reward_opts *o)
 {
     return o->filter || o->command || o->exec || o->custom_path;
@@ -77,7 +83,7 @@ static int take_answer(void *arg, int64_t k, const char *json, size_t n, const c
         vl_score_fail(s, "%s", why);
     if (p->done < p->job->nasked)
         vl_progress(&p->x->log, "rows", ++p->done, p->job->nasked, NULL);
-    return s->why && !strcmp(p->o->on_error, "fail");
+    return s->why && !strcmp(vl_reward_policy(p->x, p->o), "fail");
 }
 
 /* All rows in one line: {"id":0,"rows":[{...},...]}. */

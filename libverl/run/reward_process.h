@@ -16,6 +16,8 @@ struct vl_reward_job {
     int64_t first;
 };
 
+/* --on-error; where it is not given, prime's manager gives failed rows the value (0), others stop. */
+const char *vl_reward_policy(const struct vl_ctx *x, const struct vl_reward_opts *o);
 /* Whether the options name a scorer that is a process. */
 int vl_reward_has_process(const struct vl_reward_opts *o);
 /* What can be refused before anything is read: a function's file, python3. */

@@ -111,13 +111,12 @@ int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, i
     return n;
 }
 
-void vl_reward_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out)
+int64_t vl_reward_text(const struct vl_reward_rows *r, int64_t i, int32_t *ids, struct vl_buf *out)
 {
-    int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids);
     int64_t last, n = vl_reward_ids(r, i, ids, &last);
 
     vl_tok_decode(r->tok, ids, (size_t)n, !r->keep_special, out);
-    free(ids);
+    return n;
 }
 
 /* The prompt's text with its special tokens: they are its structure. */

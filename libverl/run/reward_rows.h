@@ -32,8 +32,9 @@ int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, cons
 /* Valid response ids of row i into ids (R entries); *last = position of the last one, -1 when there
  * is none. Returns their number. */
 int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last);
-/* Appends the response's text: valid ids, without special tokens unless kept. */
-void vl_reward_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out);
+/* Appends the response's text: valid ids, without special tokens unless kept. ids: room for R.
+ * Returns the number of valid tokens. */
+int64_t vl_reward_text(const struct vl_reward_rows *r, int64_t i, int32_t *ids, struct vl_buf *out);
 /* Appends the row's line for an outside scorer (verl-reward-protocol(7)), `id` as given. */
 void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struct vl_buf *out);
 /* Appends the row's data_source; "" when there is none or it is no string. */

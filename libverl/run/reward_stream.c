@@ -132,7 +132,7 @@ static int take_answer(void *arg, int64_t k, const char *json, size_t n, const c
         vl_score_fail(score, "%s", why);
     if (s->done < s->early->n)
         vl_progress(&s->x->log, "rows", ++s->done, s->early->n, "so far");
-    return score->why && !strcmp(s->o->on_error, "fail");
+    return score->why && !strcmp(vl_reward_policy(s->x, s->o), "fail");
 }
 
 /* ---- together ---- */
@@ -140,7 +140,7 @@ static int take_answer(void *arg, int64_t k, const char *json, size_t n, const c
 /* The first row that fails for good. */
 static int check_failures(const struct stream *s, struct vl_err *e)
 {
-    for (int64_t k = 0; k < s->early->n && !strcmp(s->o->on_error, "fail"); k++)
+    for (int64_t k = 0; k < s->early->n && !strcmp(vl_reward_policy(s->x, s->o), "fail"); k++)
         if (s->early->s[k].why)
             return vl_reward_row_failed(&s->place[k].doc->rows, s->place[k].row, s->early->s[k].why,
                                         e);

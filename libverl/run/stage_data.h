@@ -38,10 +38,11 @@ struct vl_data_opts {
     const char *mask;    /* --sft: "all-assistant" or "last" turn is trained on */
     int ignore_mismatch; /* tokens that straddle a turn's end are cut there */
     int skip_bad, check_scorer;
-    int check, check_json;     /* report on the rows, write no batch */
-    const char *source_key;    /* member that selects the scorer */
-    const char *custom_reward; /* verl-reward has a function of the user's, */
-    int reward_model;          /* or a model: then any data_source will do */
+    int check, check_json;          /* report on the rows, write no batch */
+    const char *source_key;         /* member that selects the scorer */
+    const char *custom_reward;      /* verl-reward has a function of the user's, */
+    int reward_model;               /* or a model: then any data_source will do */
+    const char *scorers, *dispatch; /* reward.scorers, reward.dispatch: JSON texts or NULL */
 };
 
 /* The stage function of verl-data; opts is a struct vl_data_opts. */

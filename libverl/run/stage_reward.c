@@ -12,13 +12,14 @@
 #include "formats/json.h"
 #include "libverl/run/reward_columns.h"
 #include "libverl/run/reward_process.h"
+#include "libverl/run/reward_rule.h"
 #include "libverl/run/reward_stream.h"
 
 struct work {
     struct vl_ctx *x;
     const struct vl_reward_opts *o;
     struct vl_reward_rows rows;
-    struct vl_rule_args args;
+    struct vl_rule_set rules;
     char *args_line;      /* --args on one line, for lines to outside scorers */
     int64_t first, count; /* this rank's rows */
     struct vl_score *s;   /* count */
@@ -34,7 +35,7 @@ struct work {
 static int has_scorer(const struct vl_reward_opts *o)
 {
     return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) + (o->exec != NULL) +
-           (o->custom_path != NULL) + (o->judge.url != NULL);
+           (o->custom_path != NULL) + (o->judge.url != NULL) + (o->rules.n || o->scorers);
 }
 
 /* --args for filters and commands: any object, made one line. */
@@ -104,22 +105,20 @@ static void warn_unused(const struct work *w)
     if (vl_reward_one_call(o) && o->workers > 1)
         vl_warn(&w->x->log, "--workers has no effect with reward_manager.name=batch: the function "
                             "is called once, with all rows");
-    if (vl_parsed_given(p, &o->error_value) && strcmp(o->on_error, "value"))
+    if (vl_parsed_given(p, &o->error_value) && strcmp(vl_reward_policy(w->x, o), "value"))
         vl_warn(&w->x->log, "--error-value has no effect with --on-error %s (value uses it)",
-                o->on_error);
+                vl_reward_policy(w->x, o));
 }
 
 /* What can be refused before anything is read. */
 static int check_options(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_opts *o = w->o;
-    const struct vl_rule *rule = o->scorer ? vl_rule_named(o->scorer) : NULL;
 
     if (has_scorer(o) > 1)
-        return vl_fail(
-            e, VL_E_USAGE,
-            "--scorer, --jq, --command, --exec, --judge and custom_reward_function.path exclude "
-            "each other: give one");
+        return vl_fail(e, VL_E_USAGE,
+                       "--scorer, --rule (reward.scorers), --jq, --command, --exec, --judge and "
+                       "custom_reward_function.path exclude each other: give one");
     if (o->custom_path && o->args)
         return vl_fail(e, VL_E_USAGE,
                        "--args does not reach a Python function: give its arguments as "
@@ -130,9 +129,10 @@ static int check_options(struct work *w, struct vl_err *e)
                             "custom_reward_function.path");
     if (vl_rm_check(&o->rm, e))
         return e->code;
-    if (strcmp(o->manager, "naive") && strcmp(o->manager, "batch") && strcmp(o->manager, "dapo"))
+    if (strcmp(o->manager, "naive") && strcmp(o->manager, "batch") && strcmp(o->manager, "dapo") &&
+        strcmp(o->manager, "prime"))
         return vl_fail(e, VL_E_USAGE,
-                       "reward_manager.name is %s; this program has naive, batch and dapo",
+                       "reward_manager.name is %s; this program has naive, batch, dapo and prime",
                        o->manager);
     if (o->overlong && (o->shape.max_resp_len == VL_NULL_I64 || o->shape.len == VL_NULL_I64))
         return vl_fail(e, VL_E_USAGE,
@@ -145,86 +145,7 @@ static int check_options(struct work *w, struct vl_err *e)
         return check_args(w, e) ? e->code : vl_judge_check(w->x, o, e);
     if (vl_reward_has_process(o))
         return check_args(w, e) ? e->code : vl_reward_process_check(w->x, o, e);
-    return vl_rule_args_parse(&w->args, rule, o->args, e);
-}
-
-/* Every row must have a rule: said before the first one is scored. */
-static int check_sources(const struct work *w, struct vl_err *e)
-{
-    struct vl_buf source = { 0 }, known = { 0 };
-    char name[120];
-
-    for (int64_t i = 0; i < w->rows.b->rows && !w->o->scorer; i++) {
-        vl_buf_reset(&source);
-        vl_reward_source(&w->rows, i, &source);
-        if (vl_rule_for_source(source.n ? source.s : "", source.n))
-            continue;
-        vl_rule_sources(&known);
-        vl_reward_row_name(&w->rows, i, name, sizeof name);
-        if (!source.n)
-            vl_fail(e, VL_E_DATA,
-                    "%s: has no %s to choose a scorer by: give --scorer, --jq, --command "
-                    "or custom_reward_function.path",
-                    name, w->o->source_key);
-        else
-            vl_fail(e, VL_E_DATA,
-                    "%s: no scorer for %s '%.100s'; known are %.600s; or give --scorer, --jq or "
-                    "--command",
-                    name, w->o->source_key, source.s, known.s);
-        break;
-    }
-    vl_buf_free(&source);
-    vl_buf_free(&known);
-    return e->code;
-}
-
-/* One row by rule. 0, or 1 when it has no ground truth. */
-static int score_by_rule(const struct work *w, int64_t i, struct vl_score *out)
-{
-    struct vl_buf text = { 0 }, truth = { 0 }, json = { 0 }, source = { 0 };
-    struct vl_rule_in in = { .args = &w->args };
-    const struct vl_rule *rule;
-    int there = vl_reward_truth(&w->rows, i, &json, &truth);
-
-    vl_reward_text(&w->rows, i, &text);
-    vl_reward_source(&w->rows, i, &source);
-    rule = w->o->scorer ? vl_rule_named(w->o->scorer)
-                        : vl_rule_for_source(source.n ? source.s : "", source.n);
-    in.text = text.n ? text.s : "";
-    in.n = text.n;
-    in.truth = truth.n ? truth.s : "";
-    in.truth_n = truth.n;
-    in.truth_json = json.s;
-    in.truth_json_n = json.n;
-    if (there)
-        rule->score(&in, out);
-    vl_buf_free(&text);
-    vl_buf_free(&truth);
-    vl_buf_free(&json);
-    vl_buf_free(&source);
-    return !there;
-}
-
-static int score_by_rules(struct work *w, struct vl_err *e)
-{
-    int64_t bad = INT64_MAX;
-    char name[120];
-
-    if (check_sources(w, e))
-        return e->code;
-#pragma omp parallel for schedule(dynamic, 64) reduction(min : bad) num_threads(w->x->comm.threads)
-    for (int64_t k = 0; k < w->nasked; k++) {
-        int64_t i = w->asked[k];
-
-        if (score_by_rule(w, i, &w->s[i - w->first]) && i < bad)
-            bad = i;
-    }
-    if (bad < INT64_MAX)
-        return vl_fail(e, VL_E_DATA,
-                       "%s: reward_model has no ground_truth, which a rule compares with; use --jq "
-                       "or --command to score without one",
-                       vl_reward_row_name(&w->rows, bad, name, sizeof name));
-    return 0;
+    return vl_reward_rules_read(&w->rules, o, e);
 }
 
 static void score_by_model(struct work *w)
@@ -268,6 +189,7 @@ static int score_by_process(struct work *w, struct vl_err *e)
 /* Applies --on-error to the rows without a score. */
 static int settle(struct work *w, struct vl_err *e)
 {
+    const char *policy = vl_reward_policy(w->x, w->o);
     char name[120];
 
     for (int64_t k = 0; k < w->nasked + w->nrefused; k++) {
@@ -275,12 +197,12 @@ static int settle(struct work *w, struct vl_err *e)
 
         if (!s->why)
             continue;
-        if (!strcmp(w->o->on_error, "fail"))
+        if (!strcmp(policy, "fail"))
             return vl_reward_row_failed(&w->rows, w->asked[k], s->why, e);
         if (w->failed++ < 3)
             vl_warn(&w->x->log, "%s: %s",
                     vl_reward_row_name(&w->rows, w->asked[k], name, sizeof name), s->why);
-        if (!strcmp(w->o->on_error, "value")) {
+        if (!strcmp(policy, "value")) {
             vl_score_free(s);
             s->score = s->acc = w->o->error_value;
         }
@@ -363,14 +285,16 @@ static int choose_rows(struct work *w, struct vl_err *e)
 static int score_rows(struct work *w, struct vl_err *e)
 {
     int by_process = vl_reward_has_process(w->o);
+    struct vl_reward_job job;
 
     if (choose_rows(w, e))
         return e->code;
+    job = (struct vl_reward_job){ &w->rows, w->asked, w->nasked, w->s, w->first };
     if (w->rm.rows && !has_scorer(w->o))
         score_by_model(w);
     else if (w->o->judge.url ? score_by_judge(w, e)
              : by_process    ? score_by_process(w, e)
-                             : score_by_rules(w, e))
+                             : vl_reward_by_rules(w->x, &w->rules, w->o, &job, e))
         return e->code;
     if (settle(w, e))
         return e->code;
@@ -445,6 +369,7 @@ done:
     free(w.s);
     free(w.asked);
     free(w.args_line);
+    vl_rule_set_free(&w.rules);
     vl_rm_free(&w.rm);
     vl_reward_result_free(&res);
     vl_reward_early_free(&w.early);

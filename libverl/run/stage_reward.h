@@ -9,6 +9,9 @@
 
 struct vl_reward_opts {
     const char *scorer;   /* a rule for all rows, or NULL: by data_source */
+    struct vl_strs rules; /* --rule */
+    const char *scorers;  /* reward.scorers, a JSON list, or NULL */
+    const char *dispatch; /* reward.dispatch, a JSON object, or NULL */
     const char *filter;   /* --jq */
     const char *command;  /* --command */
     const char *exec;     /* --exec */

@@ -125,7 +125,7 @@ static void run_golden(const char *name, const char *rule_name, int64_t at_least
 
         vl_buf_reset(&args);
         vl_json_raw(&j, vl_json_get(&j, c, "kwargs"), &args);
-        assert_int_equal(vl_rule_args_parse(&a, rule, args.n ? args.s : NULL, &e), 0);
+        assert_int_equal(vl_rule_args_parse(&a, rule, args.n ? args.s : NULL, "--args", &e), 0);
         case_input(&j, c, &in, &s, &truth, &json);
         rule->score(&in, &got);
         if (case_differs(&j, c, &got)) {
@@ -245,10 +245,10 @@ static double score_of(const char *rule, const char *args, const char *text, con
 {
     struct vl_rule_args a;
     struct vl_err e = { 0 };
-    struct vl_rule_in in = { text, strlen(text), truth, strlen(truth), NULL, 0, &a };
+    struct vl_rule_in in = { text, strlen(text), truth, strlen(truth), NULL, 0, &a, 0 };
     struct vl_score got = { 0 };
 
-    assert_int_equal(vl_rule_args_parse(&a, vl_rule_named(rule), args, &e), 0);
+    assert_int_equal(vl_rule_args_parse(&a, vl_rule_named(rule), args, "--args", &e), 0);
     vl_rule_named(rule)->score(&in, &got);
     assert_null(got.why);
     assert_true(got.acc == got.score);
@@ -288,18 +288,20 @@ static void arguments_are_checked(void **state)
     struct vl_err e = { 0 };
 
     (void)state;
-    assert_int_equal(vl_rule_args_parse(&a, vl_rule_named("exact"), "{\"method\":\"strict\"}", &e),
-                     VL_E_USAGE);
+    assert_int_equal(
+        vl_rule_args_parse(&a, vl_rule_named("exact"), "{\"method\":\"strict\"}", "--args", &e),
+        VL_E_USAGE);
     assert_non_null(strstr(e.msg, "takes no 'method'; it takes score|format_score"));
     e = (struct vl_err){ 0 };
-    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"method\":\"loose\"}", &e), VL_E_USAGE);
+    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"method\":\"loose\"}", "--args", &e),
+                     VL_E_USAGE);
     assert_non_null(strstr(e.msg, "method is \"loose\""));
     e = (struct vl_err){ 0 };
-    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"score\":", &e), VL_E_USAGE);
+    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"score\":", "--args", &e), VL_E_USAGE);
     e = (struct vl_err){ 0 };
-    assert_int_equal(vl_rule_args_parse(&a, NULL, "3", &e), VL_E_USAGE);
+    assert_int_equal(vl_rule_args_parse(&a, NULL, "3", "--args", &e), VL_E_USAGE);
     e = (struct vl_err){ 0 };
-    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"scor\":1}", &e), VL_E_USAGE);
+    assert_int_equal(vl_rule_args_parse(&a, NULL, "{\"scor\":1}", "--args", &e), VL_E_USAGE);
 }
 
 static void answers_are_scores_or_reasons(void **state)

@@ -1,0 +1,126 @@
+/* reward_rule.c - see reward_rule.h. Each thread keeps its buffers from row to row. */
+#include "libverl/run/reward_rule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int vl_reward_rules_read(struct vl_rule_set *set, const struct vl_reward_opts *o, struct vl_err *e)
+{
+    for (size_t k = 0; k < o->rules.n && !e->code; k++)
+        (void)!vl_rule_set_add(set, o->rules.s[k], e);
+    if (!e->code && !set->n && !o->scorer && o->scorers)
+        (void)!vl_rule_set_json(set, o->scorers, e);
+    if (!e->code && set->n && o->args)
+        vl_fail(e, VL_E_USAGE,
+                "--args goes with --scorer: give the arguments of --rule as NAME,member=value and "
+                "those of reward.scorers beside the name");
+    if (!e->code && !set->n)
+        (void)!vl_rule_set_one(set, o->scorer, o->args, e);
+    if (!e->code && o->dispatch)
+        (void)!vl_rule_set_dispatch(set, o->dispatch, e);
+    return e->code;
+}
+
+/* Said before the first row is scored; `rows` are all ranks' so that every rank says the same. */
+static int check_sources(const struct vl_rule_set *set, const struct vl_reward_opts *o,
+                         const struct vl_reward_rows *rows, struct vl_err *e)
+{
+    struct vl_buf source = { 0 }, last = { 0 }, known = { 0 };
+    char name[120];
+    int truth;
+
+    for (int64_t i = 0; i < rows->b->rows; i++) {
+        vl_buf_reset(&source);
+        vl_reward_source(rows, i, &source);
+        if (i && source.n == last.n && (!last.n || !memcmp(source.s, last.s, last.n)))
+            continue;
+        vl_buf_reset(&last);
+        vl_buf_add(&last, source.n ? source.s : "", source.n);
+        if (vl_rule_set_covers(set, last.s, last.n, &truth))
+            continue;
+        vl_rule_set_sources(set, &known);
+        vl_reward_row_name(rows, i, name, sizeof name);
+        if (!source.n)
+            vl_fail(e, VL_E_DATA,
+                    "%s: has no %s to choose a scorer by: give --scorer, --rule, --jq, --command "
+                    "or custom_reward_function.path",
+                    name, o->source_key);
+        else
+            vl_fail(e, VL_E_DATA,
+                    "%s: no scorer for %s '%.100s'; known are %.1500s; or give --scorer, --rule, "
+                    "reward.dispatch.NAME=SCORER, --jq or --command",
+                    name, o->source_key, source.s, known.s);
+        break;
+    }
+    vl_buf_free(&source);
+    vl_buf_free(&last);
+    vl_buf_free(&known);
+    return e->code;
+}
+
+struct scratch { /* of one thread */
+    struct vl_buf text, source, truth, json;
+    int32_t *ids;
+};
+
+/* 0, or 1 when the row has no ground truth, which its rule needs. */
+static int score_row(const struct vl_rule_set *set, const struct vl_reward_rows *rows, int64_t i,
+                     struct scratch *t, struct vl_score *out)
+{
+    struct vl_rule_in in = { 0 };
+    int needs, there;
+
+    vl_buf_reset(&t->source);
+    vl_reward_source(rows, i, &t->source);
+    vl_buf_add(&t->source, "", 0);
+    vl_rule_set_covers(set, t->source.s, t->source.n, &needs);
+    vl_buf_reset(&t->truth);
+    vl_buf_reset(&t->json);
+    there = vl_reward_truth(rows, i, &t->json, &t->truth);
+    if (needs && !there)
+        return 1;
+    in.truth = t->truth.n ? t->truth.s : "";
+    in.truth_n = t->truth.n;
+    in.truth_json = there ? t->json.s : NULL;
+    in.truth_json_n = t->json.n;
+    vl_buf_reset(&t->text);
+    in.tokens = vl_reward_text(rows, i, t->ids, &t->text);
+    in.text = t->text.n ? t->text.s : "";
+    in.n = t->text.n;
+    vl_rule_set_score(set, &in, t->source.s, t->source.n, out);
+    return 0;
+}
+
+int vl_reward_by_rules(struct vl_ctx *x, const struct vl_rule_set *set,
+                       const struct vl_reward_opts *o, const struct vl_reward_job *job,
+                       struct vl_err *e)
+{
+    int64_t bad = INT64_MAX;
+    char name[120];
+
+    if (check_sources(set, o, job->rows, e))
+        return e->code;
+#pragma omp parallel reduction(min : bad) num_threads(x->comm.threads)
+    {
+        struct scratch t = { .ids = vl_alloc((size_t)job->rows->R * sizeof *t.ids) };
+
+#pragma omp for schedule(dynamic, 64)
+        for (int64_t k = 0; k < job->nasked; k++) {
+            int64_t i = job->asked[k];
+
+            if (score_row(set, job->rows, i, &t, &job->s[i - job->first]) && i < bad)
+                bad = i;
+        }
+        vl_buf_free(&t.text);
+        vl_buf_free(&t.source);
+        vl_buf_free(&t.truth);
+        vl_buf_free(&t.json);
+        free(t.ids);
+    }
+    if (bad < INT64_MAX)
+        return vl_fail(e, VL_E_DATA,
+                       "%s: reward_model has no ground_truth, which a rule compares with; use --jq "
+                       "or --command to score without one",
+                       vl_reward_row_name(job->rows, bad, name, sizeof name));
+    return 0;
+}
