@@ -20,6 +20,7 @@
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,8 +267,10 @@ static int read_request(FILE *f, struct request *q)
 static void *connection(void *arg)
 {
     int fd = (int)(intptr_t)arg, ended = 0;
+    int at_once = 1; /* head and body are two writes: no wait for an acknowledgement between */
     FILE *f = fdopen(fd, "r");
 
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
     while (!ended) {
         struct request q = { 0 };
 

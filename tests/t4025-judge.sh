@@ -139,13 +139,19 @@ ok 'a request filter that fails is a row'\''s failure too' '
     grep -q "row 1 .*not this" err
     judge --judge-request 5 --on-error invalid -i one.dp -o out.dp 2>err
     grep -q "gave number, not a string, a list of messages or an object" err'
-ok 'the limit on requests at one time holds' '
-    seq 12 | sed "s/.*/& @@sleep@@/" | rows | char_batch slow.dp 8 80
-    curl() { printf "GET /stats HTTP/1.0\r\n\r\n" | perl -MIO::Socket -e "\$s = IO::Socket::INET->new(\"127.0.0.1:$(cat port)\"); print \$s <STDIN>; \$s->shutdown(1); print <\$s>"; }
+ok 'the limits on requests at one time and in a minute hold' '
+    seq 8 | sed "s/.*/& @@sleep@@/" | rows | char_batch slow.dp 8 80
     at=/s
-    judge --judge-concurrency 4 --on-error invalid -i slow.dp -o out.dp 2>err
-    [ "$(see out.dp .reward_error | tr "|" "\n" | grep -c "no choices")" = 12 ]
-    judge max_concurrent=20 --on-error invalid -i slow.dp -o out.dp 2>err'
+    from=$(date +%s%N)
+    judge --judge-concurrency 2 --on-error invalid -i slow.dp -o out.dp 2>err
+    [ $(($(date +%s%N) - from)) -ge 800000000 ] # 4 times 0.2 s
+    [ "$(see out.dp .reward_error | tr "|" "\n" | grep -c "no choices")" = 8 ]
+    from=$(date +%s%N)
+    judge max_rpm=300 --on-error invalid -i slow.dp -o out.dp 2>err
+    [ $(($(date +%s%N) - from)) -ge 600000000 ] # 5 at once, 3 after 0.2 s each
+    from=$(date +%s%N)
+    judge max_tpm=30000 estimated_tokens_per_request=100 --on-error invalid -i slow.dp -o out.dp 2>err
+    [ $(($(date +%s%N) - from)) -ge 600000000 ]'
 ok 'the key comes from the variable, and is written nowhere' '
     at=/auth
     exits 64 env -u JUDGE_KEY verl-reward -q -m policy --judge "$URL/auth" --judge-model m --judge-key-env JUDGE_KEY -i one.dp -o no.dp 2>err

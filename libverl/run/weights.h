@@ -1,9 +1,9 @@
 /* weights.h - which weights and which compute type made a column, kept in meta_info.
  *
  * meta_info.COLUMN_weights = {"version":"v000012"|null,"hash":"32 hex digits","source_hash":...}
- * for COLUMN in rollout_log_probs, old_log_probs, ref_log_prob, values, rm_scores. The hash is the identity:
- * the same weights read from a train state, a published version or a plain directory have one hash.
- * source_hash is there where a published version was rounded from a train state. One flat key per
+ * for COLUMN in rollout_log_probs, old_log_probs, ref_log_prob, values, rm_scores. The hash is the
+ * identity: the same weights read from a train state, a published version or a plain directory have
+ * one hash. source_hash is there where a published version was rounded from a train state. One flat key per
  * column, so that files made side by side unite. */
 #ifndef VL_WEIGHTS_H
 #define VL_WEIGHTS_H
