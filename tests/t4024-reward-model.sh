@@ -53,6 +53,9 @@ ok 'a response that spells special tokens is told of, and can be plain text' '
     grep -q "1 of 5 responses spell special tokens of the reward model" err
     score --rm-plain-special -i in.dp -o plain.dp
     [ "$(see plain.dp .score)" = "$(by_value .)" ]'
+ok 'with special tokens kept, the end token goes all the same' '
+    score --keep-special -i in.dp -o keep.dp
+    [ "$(see keep.dp .score)" = "$(see out.dp .score)" ]'
 ok 'the bits depend on neither micro-batch nor neighbours' '
     score --micro-batch 1 -i in.dp -o one.dp
     score reward_model.forward_max_token_len_per_gpu=40 -i in.dp -o forty.dp

@@ -70,7 +70,18 @@ ok 'its examples run' '
     head -n 2 good | rows | char_batch gen.dp 8 80
     sed -n "s/^\.Dl \(verl-reward --judge .*\)/\1/p" "$page" | sed "s,http://127.0.0.1:8000/v1,$URL/ex,; s,^verl-reward,& -q -m policy," >ex.sh
     sh ex.sh 9>&-
-    [ "$(see reward.dp .score)" = "1|0.25" ]'
+    [ "$(see reward.dp .score)" = "1|0.25" ]
+    echo "x @@200={%22data%22: [{%22probs%22: [-1.5]}]}@@" | rows | char_batch gen.dp 8 80
+    block 4 | sed "s,http://127.0.0.1:8000,$URL/ex,; s,^verl-reward,& -q -m policy," >ex.sh
+    sh ex.sh 9>&-
+    [ "$(see reward.dp "[.score, has(\"judge_text\")]|tostring")" = "[-1.5,false]" ]'
+ok 'another endpoint: the whole answer, no built-in filters, no temperature' '
+    at=/echo
+    judge --judge-endpoint classify --judge-request "{input: .solution_str}" --judge-filter "{score: 2, got: .judge}" -i one.dp -o out.dp
+    [ "$(see out.dp .got)" = "{|  \"model\": \"m\",|  \"input\": \"abc\"|}" ]
+    exits 64 judge --judge-endpoint classify -i one.dp -o no.dp
+    judge --judge-endpoint v1 --judge-request "{}" --judge-filter 3 -i one.dp -o out.dp
+    [ "$(see out.dp .score)" = 3 ]'
 ok 'a filter makes the request: a message, messages, members; options come first' '
     at=/echo
     body() { judge --on-error invalid "$@" -i one.dp -o out.dp 2>err; sed -n "s/.*the judge.s answer has no choices: //p" err | head -n 1; }

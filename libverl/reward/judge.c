@@ -84,31 +84,47 @@ static void read_choice(struct vl_judge_answer *a, const struct vl_json *j, int6
         fail_string(a, "the judge wrote nothing; finish_reason", j, finish);
 }
 
+/* Parses the body and takes what all endpoints share. j is to be freed in any case. */
+static void read_shared(struct vl_judge_answer *a, struct vl_json *j, const char *json, size_t n)
+{
+    struct vl_err e = { 0 };
+    int64_t error, message, usage;
+
+    *a = (struct vl_judge_answer){ 0 };
+    if (vl_json_parse(j, json, n, "answer", &e)) {
+        fail(a, "the judge's answer is not JSON", json, strnlen(json, n));
+        return;
+    }
+    error = vl_json_get(j, 0, "error");
+    message = vl_json_get(j, error, "message");
+    usage = vl_json_get(j, 0, "usage");
+    vl_json_i64(j, vl_json_get(j, usage, "prompt_tokens"), &a->prompt_tokens);
+    vl_json_i64(j, vl_json_get(j, usage, "completion_tokens"), &a->completion_tokens);
+    if (error >= 0 && !vl_json_is(j, error, VL_JSON_NULL))
+        fail_string(a, "the judge's server says", j, message >= 0 ? message : error);
+}
+
 void vl_judge_read(struct vl_judge_answer *a, const char *json, size_t n)
 {
     struct vl_json j = { 0 };
-    struct vl_err e = { 0 };
-    int64_t error, choice, usage;
+    int64_t choice;
 
-    *a = (struct vl_judge_answer){ 0 };
-    if (vl_json_parse(&j, json, n, "answer", &e)) {
-        fail(a, "the judge's answer is not JSON", json, strnlen(json, n));
-        vl_json_free(&j);
-        return;
+    read_shared(a, &j, json, n);
+    if (!a->why) {
+        choice = vl_json_at(&j, vl_json_get(&j, 0, "choices"), 0);
+        if (choice < 0)
+            fail(a, "the judge's answer has no choices", json, strnlen(json, n));
+        else
+            read_choice(a, &j, choice);
     }
-    error = vl_json_get(&j, 0, "error");
-    choice = vl_json_at(&j, vl_json_get(&j, 0, "choices"), 0);
-    usage = vl_json_get(&j, 0, "usage");
-    vl_json_i64(&j, vl_json_get(&j, usage, "prompt_tokens"), &a->prompt_tokens);
-    vl_json_i64(&j, vl_json_get(&j, usage, "completion_tokens"), &a->completion_tokens);
-    if (error >= 0 && !vl_json_is(&j, error, VL_JSON_NULL))
-        fail_string(a, "the judge's server says", &j,
-                    vl_json_get(&j, error, "message") >= 0 ? vl_json_get(&j, error, "message")
-                                                           : error);
-    else if (choice < 0)
-        fail(a, "the judge's answer has no choices", json, strnlen(json, n));
-    else
-        read_choice(a, &j, choice);
+    vl_json_free(&j);
+}
+
+void vl_judge_read_any(struct vl_judge_answer *a, const char *json, size_t n)
+{
+    struct vl_json j = { 0 };
+
+    read_shared(a, &j, json, n);
     vl_json_free(&j);
 }
 

@@ -15,6 +15,8 @@ void vl_judge_answer_free(struct vl_judge_answer *a);
 /* Reads a response body into *a (zeroed before). Content is a string or a list of parts with text.
  * An {"error": ...}, a refusal, no or empty content and what is not a completion give a `why`. */
 void vl_judge_read(struct vl_judge_answer *a, const char *json, size_t n);
+/* The same for another endpoint's answer, any JSON but an {"error": ...}: text stays empty. */
+void vl_judge_read_any(struct vl_judge_answer *a, const char *json, size_t n);
 
 /* What --judge-request and --judge-filter are without being given; verl-reward(1) shows them. */
 extern const char vl_judge_default_request[], vl_judge_default_filter[];

@@ -28,6 +28,11 @@ struct judge {
     int failed; /* some row has, under --on-error fail */
 };
 
+static int is_chat(const struct vl_judge_opts *o)
+{
+    return !strcmp(o->path, "chat/completions");
+}
+
 static struct vl_score *score_of(const struct judge *p, int64_t k)
 {
     return &p->job->s[p->job->asked[k] - p->job->first];
@@ -104,8 +109,10 @@ static void answer_line(void *arg, int64_t k, struct vl_buf *out)
     }
     vl_reward_line(p->job->rows, p->job->asked[k], k, out);
     out->n -= 2; /* }\n */
-    vl_buf_str(out, ",\"judge_text\":");
-    vl_json_put_str(out, p->text[k].s, p->text[k].n);
+    if (is_chat(&p->o->judge)) {
+        vl_buf_str(out, ",\"judge_text\":");
+        vl_json_put_str(out, p->text[k].s, p->text[k].n);
+    }
     vl_buf_printf(out, ",\"judge\":%s}\n", p->body[k]);
 }
 
@@ -134,7 +141,8 @@ static int take_score(void *arg, int64_t k, const char *json, size_t n, const ch
         (void)refuse(p, k, line);
         free(line);
     }
-    keep_text(p, k);
+    if (is_chat(&p->o->judge))
+        keep_text(p, k);
     return s->why && !strcmp(vl_reward_policy(p->x, p->o), "fail");
 }
 
@@ -171,7 +179,7 @@ static int take_answer(void *arg, int64_t k, const struct vl_http_answer *h)
     free(p->body[k]);
     p->body[k] = NULL;
     if (!h->why)
-        vl_judge_read(&a, h->body, h->n);
+        (is_chat(&p->o->judge) ? vl_judge_read : vl_judge_read_any)(&a, h->body, h->n);
     p->u->prompt_tokens += a.prompt_tokens;
     p->u->completion_tokens += a.completion_tokens;
     if (h->why || a.why) {
@@ -251,6 +259,7 @@ int vl_judge_check(struct vl_ctx *x, const struct vl_reward_opts *o, struct vl_e
 {
     const struct vl_judge_opts *j = &o->judge;
     struct vl_json params = { 0 };
+    const char *text = j->params ? j->params : "{}";
 
     if (vl_http_check_url(j->url, "--judge", e) ||
         check_filter(j->request, "--judge-request", o->args, e) ||
@@ -259,30 +268,35 @@ int vl_judge_check(struct vl_ctx *x, const struct vl_reward_opts *o, struct vl_e
     if (!j->model || !*j->model)
         return vl_fail(e, VL_E_USAGE,
                        "--judge needs the model's name at that server: give --judge-model NAME");
-    if (vl_json_parse(&params, j->params, strlen(j->params), "--judge-params", e))
+    if (!is_chat(j) && !(j->request && j->filter))
+        return vl_fail(e, VL_E_USAGE,
+                       "--judge-endpoint %s: give --judge-request and --judge-filter, which are "
+                       "built in for chat/completions only",
+                       j->path);
+    if (vl_json_parse(&params, text, strlen(text), "--judge-params", e))
         e->code = VL_E_USAGE;
     else if (!vl_json_is(&params, 0, VL_JSON_OBJECT))
         vl_fail(e, VL_E_USAGE,
                 "--judge-params is %.80s; give a JSON object such as {\"temperature\": 0, "
                 "\"max_tokens\": 512}",
-                j->params);
+                text);
     vl_json_free(&params);
     record(x, &j->request, vl_judge_default_request);
     record(x, &j->filter, vl_judge_default_filter);
     return e->code;
 }
 
-/* The base URL or the whole one. */
-static char *endpoint(const char *url)
+/* The base URL and the path, which it may end with already. */
+static char *endpoint(const struct vl_judge_opts *o)
 {
-    static const char tail[] = "/chat/completions";
-    size_t n = strlen(url), m = sizeof tail - 1;
+    const char *path = o->path + strspn(o->path, "/");
+    size_t n = strlen(o->url), m = strlen(path);
 
-    while (n && url[n - 1] == '/')
+    while (n && o->url[n - 1] == '/')
         n--;
-    if (n >= m && !memcmp(url + n - m, tail, m))
-        return vl_strndup(url, n);
-    return vl_asprintf("%.*s%s", (int)n, url, tail);
+    if (n > m && o->url[n - m - 1] == '/' && !memcmp(o->url + n - m, path, m))
+        return vl_strndup(o->url, n);
+    return vl_asprintf("%.*s/%s", (int)n, o->url, path);
 }
 
 int vl_judge_rows(struct vl_ctx *x, const struct vl_reward_opts *o, const struct vl_reward_job *job,
@@ -297,8 +311,11 @@ int vl_judge_rows(struct vl_ctx *x, const struct vl_reward_opts *o, const struct
     if (!job->nasked)
         return 0;
     program = vl_judge_program(o->judge.request ? o->judge.request : vl_judge_default_request,
-                               o->judge.model, o->judge.params);
-    p.url = endpoint(o->judge.url);
+                               o->judge.model,
+                               o->judge.params      ? o->judge.params
+                               : is_chat(&o->judge) ? "{\"temperature\": 0}"
+                                                    : "{}");
+    p.url = endpoint(&o->judge);
     p.body = vl_alloc((size_t)job->nasked * sizeof *p.body);
     p.text = vl_alloc((size_t)job->nasked * sizeof *p.text);
     if (!run_filter(&p, program, &first, e) && !p.failed && !make_requests(&p, e) && !p.failed)

@@ -8,10 +8,11 @@
 
 struct vl_judge_opts {
     const char *url;     /* --judge; NULL: no judge */
+    const char *path;    /* --judge-endpoint, under the URL */
     const char *model;   /* --judge-model */
     const char *request; /* --judge-request, a jq filter; NULL: vl_judge_default_request */
     const char *filter;  /* --judge-filter, a jq filter; NULL: vl_judge_default_filter */
-    const char *params;  /* --judge-params, JSON object text */
+    const char *params;  /* --judge-params, JSON object text; NULL: temperature 0 for a chat */
     const char *key_env; /* --judge-key-env or NULL */
     int64_t concurrent;  /* reward_model.max_concurrent */
     double timeout;      /* seconds a row, all tries together: reward_model.timeout */
@@ -22,7 +23,7 @@ struct vl_judge_opts {
 };
 #define VL_JUDGE_DEFAULTS                                                                          \
     {                                                                                              \
-        .params = "{\"temperature\": 0}", .concurrent = 16, .timeout = 300, .try_timeout = 120,    \
+        .path = "chat/completions", .concurrent = 16, .timeout = 300, .try_timeout = 120,          \
         .retries = 3, .rpm = NAN, .tpm = NAN, .estimated = 2000                                    \
     }
 

@@ -88,6 +88,7 @@ static void warn_unused(const struct work *w)
         { &o->rm.micro_batch, "--micro-batch" }, { 0 }
     };
     const struct named judge[] = { { &o->judge.model, "--judge-model" },
+                                   { &o->judge.path, "--judge-endpoint" },
                                    { &o->judge.request, "--judge-request" },
                                    { &o->judge.filter, "--judge-filter" },
                                    { &o->judge.params, "--judge-params" },

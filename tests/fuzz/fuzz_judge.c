@@ -13,5 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     vl_judge_read(&a, (const char *)data, size);
     assert(a.why ? a.why[0] && !strchr(a.why, '\n') : a.text.n > 0);
     vl_judge_answer_free(&a);
+    vl_judge_read_any(&a, (const char *)data, size);
+    assert(!a.text.n && (!a.why || (a.why[0] && !strchr(a.why, '\n'))));
+    vl_judge_answer_free(&a);
     return 0;
 }
