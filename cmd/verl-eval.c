@@ -35,7 +35,7 @@ int main(int argc, char **argv)
           .arg = "N",
           .lo = 1,
           .hi = 1 << 30,
-          .help = "perf/throughput is per device" },
+          .help = "perf/throughput is per device; global_seqlen is of so many slices" },
         { .type = VL_T_STR,
           .key = "actor_rollout_ref.actor.loss_agg_mode",
           .dst = &o.agg,

@@ -3,8 +3,9 @@
 #   stage NAME COMMAND...      runs COMMAND -o STEP_DIR/NAME.dp unless that file is there; its
 #                              messages go to STEP_DIR/NAME.log, and STEP_DIR/NAME.cmd is a script of
 #                              this command alone
-#   rollout NAME ARG...        the same with the command line ROLLOUT
-#   reward NAME FILE SETTING...   the same with the command line REWARD, or verl-reward and SETTING...
+#   timed NAME COMMAND...      work that makes no batch: log and time alone
+#   rollout NAME ARG...        a stage with the command line ROLLOUT
+#   reward NAME FILE SETTING...   with the command line REWARD, or verl-reward and SETTING...
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
 
@@ -133,6 +134,21 @@ reward() {
     else
         stage "$file" verl-reward -i "$from" "$@"
     fi
+}
+
+# timed NAME COMMAND...: a step's work that is no batch; what it prints goes to STEP_DIR/NAME.log
+timed() {
+    file=$1
+    shift
+    began=$(date +%s.%N)
+    "$@" >"$dir/$file.log" 2>&1 || {
+        status=$?
+        say "$file failed with status $status; its log:"
+        tail -n 5 "$dir/$file.log" >&2
+        exit $status
+    }
+    echo "$file $began $(date +%s.%N)" >>"$dir/timing"
+    grep ': warning: ' "$dir/$file.log" >&2 || :
 }
 
 # setting KEY ELSE SETTING...: the value that files and words give a key that another stage reads

@@ -20,7 +20,7 @@ while next_step; do
     stage ref_pairs $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/pairs.dp" "$@"
     stage update_actor $LAUNCH verl-update --role dpo -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/ref_pairs.dp" "$@"
-    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish reward/score/mean actor/rewards_accuracies actor/dpo_loss -- "$@"
 done
 end

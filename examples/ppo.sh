@@ -29,7 +29,7 @@ while next_step; do
     [ "$warmup" -gt $step ] ||
         stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
             -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
-    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish critic/score/mean critic/vf_loss response_length/mean -- "$@"
 done
 end

@@ -23,7 +23,7 @@ while next_step; do
     stage adv verl-advantage --baseline "$dir/greedy.dp" -i "$dir/old_log_prob.dp" "$@"
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
-    verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout" >"$dir/sync.log"
+    timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish critic/score/mean critic/advantages/mean response_length/mean -- "$@"
 done
 end

@@ -189,7 +189,7 @@ prepare <<'X'
 X
 balance() {
     verl-batch from-json -q "cases/$1.jsonl" | verl-batch balance -q "$2" -o out.dp &&
-        verl-dump -k sample out.dp >"results/$1"
+        verl-dump -k sample out.dp >"results/$1" && verl-dump --meta out.dp >>"results/$1"
 }
-ok 'balance: verl-batch' 'golden balance balance; verdict balance sample=order'
+ok 'balance: verl-batch' 'golden balance balance; verdict balance sample=order metrics=metrics'
 done_testing

@@ -56,6 +56,38 @@ ok 'ppo: the actor waits for the critic' '
     [ ! -e warm/step_000001/update_actor.dp ] && [ -e warm/step_000002/update_actor.dp ]
     [ $(readlink warm/critic/current) = v000002 ] && [ $(readlink warm/actor/current) = v000001 ]'
 
+# ---- verl's names of a step's metrics ----
+# five LIST: NAME/mean and the like
+each() { for n in $1; do for k in $2; do echo "$n/$k"; done; done; }
+{
+    each 'critic/score critic/rewards critic/advantages critic/returns' 'mean max min'
+    each 'response_length response_length_non_aborted prompt_length' 'mean max min clip_ratio'
+    each training 'global_step epoch rollout_probs_diff_valid rollout_probs_diff_max rollout_probs_diff_mean rollout_probs_diff_std rollout_actor_probs_pearson_corr'
+    each rollout_corr 'training_ppl training_log_ppl kl k3_kl rollout_ppl rollout_log_ppl log_ppl_diff log_ppl_abs_diff log_ppl_diff_max log_ppl_diff_min ppl_ratio chi2_token chi2_seq'
+    each actor 'pg_loss entropy pg_clipfrac pg_clipfrac_lower ppo_kl grad_norm lr loss'
+    each global_seqlen 'min max minmax_diff balanced_min balanced_max mean'
+    each timing_s 'gen reward old_log_prob adv update_actor update_weights step'
+    each timing_per_token_ms 'gen adv update_actor'
+    each perf 'total_num_tokens time_per_step throughput'
+    echo response/aborted_ratio
+} >both
+{ cat both && each actor 'kl_loss kl_coef' && each timing_s ref && each timing_per_token_ms ref; } >names.grpo
+{ cat both && each critic 'vf_loss vf_clipfrac vpred_mean grad_norm lr vf_explained_var' && each critic/values 'mean max min' &&
+    each timing_s 'values update_critic' && each timing_per_token_ms 'values update_critic'; } >names.ppo
+lacks() { jq -r keys[] $1 | sort >have && sort $2 | comm -23 - have >lack && cat lack && [ ! -s lack ]; }
+ok 'a GRPO step with a KL loss has every metric of verl'\''s under its name, a PPO step too' '
+    KL=0.01 RUN=named STEPS=1 $ex/grpo.sh $small
+    lacks named/metrics.jsonl names.grpo
+    head -n 1 ppo/metrics.jsonl >m && lacks m names.ppo'
+if have_mpi; then
+    ok 'they do not depend on the number of ranks' '
+        KL=0.01 RUN=ranks STEPS=1 LAUNCH="verl-mpi 2" $ex/grpo.sh $small
+        jq -es "map(with_entries(select(.key | test(\"^(timing|perf/t[hi])\") | not))) | .[0] as \$a | .[1] as \$b | (\$a | keys) == (\$b | keys) and
+            all(\$a | keys[]; (\$a[.] - \$b[.] | fabs) <= (if test(\"^actor/\") then 1e-4 * (1 + (\$a[.] | fabs)) else 0 end))" named/metrics.jsonl ranks/metrics.jsonl'
+else
+    skip "no MPI here: $why"
+fi
+
 # ---- DAPO: an answer of fewer than 4 characters scores by its length, so some groups are all equal ----
 export REWARD="verl-reward --jq '(.solution_str | length) >= 3' max_resp_len=4 overlong_buffer_cfg.len=1 overlong_buffer_cfg.enable=true overlong_buffer_cfg.log=true"
 dapo="$small data.gen_batch_size=6"

@@ -203,6 +203,7 @@ int vl_job_pairs(struct vl_job *j, struct vl_err *e)
 int vl_job_balance(struct vl_job *j, struct vl_err *e)
 {
     int64_t inner[1] = { -1 }, dp, *len, *order;
+    struct vl_metrics m = { 0 };
     const int64_t *mask;
     int rc;
 
@@ -215,9 +216,12 @@ int vl_job_balance(struct vl_job *j, struct vl_err *e)
     for (int64_t i = 0; i < j->in.rows; i++)
         for (int64_t k = 0; k < inner[0]; k++)
             len[i] += mask[i * inner[0] + k] != 0;
-    rc = vl_balance_order(order, len, j->in.rows, dp, NULL, e);
+    rc = vl_balance_order(order, len, j->in.rows, dp, &m, e);
     if (!rc)
         rc = vl_batch_take(&j->out, &j->in, order, j->in.rows, e);
+    for (size_t i = 0; !rc && i < m.n; i++)
+        vl_meta_metric(&j->out, m.m[i].name, m.m[i].value);
+    vl_metrics_free(&m);
     free(len);
     free(order);
     return rc;

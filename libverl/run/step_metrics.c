@@ -11,6 +11,7 @@
 
 #include "formats/dp.h"
 #include "formats/json.h"
+#include "libverl/algo/balance.h"
 #include "libverl/algo/rollout_corr.h"
 #include "libverl/base/fs.h"
 #include "libverl/batch/ops.h"
@@ -291,6 +292,26 @@ static void gap_metrics(const struct step *s, const struct vl_step_data *d, stru
                             norm ? norm->value : NAN);
 }
 
+/* How even equal slices of the rows are for --devices workers, before and after verl's balancing. */
+static int balance_metrics(const struct step *s, const struct vl_step_data *d,
+                           const struct vl_eval_opts *o, struct vl_metrics *m, struct vl_err *e)
+{
+    int64_t *len = NULL, *order = NULL, width = d->P + d->L;
+
+    if (vl_metrics_get(&s->metrics, "global_seqlen/mean") || d->B % o->devices)
+        return 0;
+    if (vl_try_alloc(&len, (size_t)d->B, sizeof(*len), "row lengths", e) ||
+        vl_try_alloc(&order, (size_t)d->B, sizeof(*order), "row order", e))
+        goto done;
+    for (int64_t j = 0; j < d->B * width; j++)
+        len[j / width] += d->attention[j] != 0;
+    (void)!vl_balance_order(order, len, d->B, o->devices, m, e);
+done:
+    free(len);
+    free(order);
+    return e->code;
+}
+
 static void time_metrics(const struct step *s, const struct vl_step_data *d,
                          const struct vl_eval_opts *o, struct vl_metrics *m)
 {
@@ -339,7 +360,8 @@ static int row_metrics(const struct step *s, const struct vl_eval_opts *o, struc
     d.old_logp = column(s, "old_log_probs", VL_F32, d.L);
     d.rollout_lp = column(s, "rollout_log_probs", VL_F32, d.L);
     d.num_turns = turns = read_turns(s);
-    if (entropy_metric(s, &d, o, m, e) == 0 && vl_data_metrics(m, &d, e) == 0) {
+    if (entropy_metric(s, &d, o, m, e) == 0 && vl_data_metrics(m, &d, e) == 0 &&
+        balance_metrics(s, &d, o, m, e) == 0) {
         gap_metrics(s, &d, m);
         time_metrics(s, &d, o, m);
     }
