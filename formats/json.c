@@ -626,5 +626,13 @@ void vl_json_put_f64(struct vl_buf *b, double x)
 
 void vl_json_put_i64(struct vl_buf *b, int64_t x)
 {
-    vl_buf_printf(b, "%" PRId64, x);
+    char text[24], *p = text + sizeof text;
+    uint64_t v = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+
+    do
+        *--p = (char)('0' + v % 10);
+    while (v /= 10);
+    if (x < 0)
+        *--p = '-';
+    vl_buf_add(b, p, (size_t)(text + sizeof text - p));
 }

@@ -10,6 +10,7 @@
 #include "formats/json.h"
 
 #include <jq.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,12 +79,31 @@ static int same_digits(double x, const char *s, size_t n)
     return h == k && !memcmp(want, have, k);
 }
 
+/* Up to 15 digits and no sign, as token ids have: what strtod would give, a dozen times sooner. */
+static int small_integer(const char *s, size_t n, double *out)
+{
+    int64_t v = 0;
+
+    if (n > 15)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return 0;
+        v = v * 10 + (s[i] - '0');
+    }
+    *out = (double)v;
+    return 1;
+}
+
 static jv to_number(struct vl_jq *q, const struct vl_json *j, const struct vl_json_node *n)
 {
-    char small[64], *s = n->len < sizeof small ? small : vl_alloc(n->len + 1);
+    char small[64], *s;
     double x;
     jv v;
 
+    if (small_integer(j->text + n->at, n->len, &x))
+        return jv_number(x);
+    s = n->len < sizeof small ? small : vl_alloc(n->len + 1);
     memcpy(s, j->text + n->at, n->len);
     s[n->len] = 0;
     x = strtod(s, NULL);
@@ -151,7 +171,7 @@ static jv to_jv(struct vl_jq *q, const struct vl_json *j, uint32_t i)
     case VL_JSON_STRING:
         return to_string(q, j, i);
     case VL_JSON_ARRAY:
-        v = jv_array();
+        v = jv_array_sized(n->count < INT_MAX ? (int)n->count : 0);
         for (uint32_t k = 0; k < n->count; k++, c = j->node[c].next)
             v = jv_array_append(v, to_jv(q, j, c));
         return v;
@@ -168,8 +188,10 @@ static jv to_jv(struct vl_jq *q, const struct vl_json *j, uint32_t i)
 
 static void put_number(struct vl_buf *out, double x)
 {
-    if (x == trunc(x) && fabs(x) < 1e17)
-        vl_buf_printf(out, "%.0f", x);
+    if (x == 0 && signbit(x))
+        vl_buf_str(out, "-0");
+    else if (x == trunc(x) && fabs(x) < 1e17)
+        vl_json_put_i64(out, (int64_t)x);
     else
         vl_json_put_f64(out, x);
 }

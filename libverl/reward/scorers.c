@@ -269,10 +269,11 @@ static void arrive(struct vl_pool *p)
 static int turn(struct vl_pool *p, struct pollfd *fd)
 {
     double now = vl_now(), until = now + 3600;
-    int running = prepare(p, fd, &until), n = p->o->workers;
+    int running, n = p->o->workers;
 
     if (p->limit < p->rows)
         p->open = 0; /* a row has failed for good: those to come are not scored */
+    running = prepare(p, fd, &until);
     if ((!running && !p->open) || p->e->code)
         return 0;
     now = until > now ? (until - now) * 1e3 + 1 : 0;

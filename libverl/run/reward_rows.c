@@ -132,14 +132,25 @@ static void prompt_text(const struct vl_reward_rows *r, int64_t i, struct vl_buf
     free(ids);
 }
 
+/* A JSON text may hold line feeds between its parts. */
+static void one_line(char *s, size_t n)
+{
+    for (char *p = s; (p = memchr(p, '\n', n - (size_t)(p - s)));)
+        *p = ' ';
+    for (char *p = s; (p = memchr(p, '\r', n - (size_t)(p - s)));)
+        *p = ' ';
+}
+
 static void put_json(struct vl_buf *out, const char *name, const struct vl_col *c, int64_t i)
 {
     size_t n = 4;
     const char *s = c ? vl_col_json(c, i, &n) : "null";
 
-    vl_buf_printf(out, ",\"%s\":", name);
-    for (size_t k = 0; k < n; k++) /* a JSON text may hold line feeds between its parts */
-        vl_buf_ch(out, s[k] == '\n' || s[k] == '\r' ? ' ' : s[k]);
+    vl_buf_str(out, ",\"");
+    vl_buf_str(out, name);
+    vl_buf_str(out, "\":");
+    vl_buf_add(out, s, n);
+    one_line(out->s + out->n - n, n);
 }
 
 void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struct vl_buf *out)
@@ -148,7 +159,8 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
     struct vl_buf text = { 0 }, truth = { 0 };
     int64_t last, n = vl_reward_ids(r, i, ids, &last);
 
-    vl_buf_printf(out, "{\"id\":%" PRId64, id);
+    vl_buf_str(out, "{\"id\":");
+    vl_json_put_i64(out, id);
     put_json(out, "uid", r->uid, i);
     if (r->sample)
         vl_buf_printf(out, ",\"sample\":%" PRId64, r->sample[i]);
@@ -187,8 +199,11 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
     if (r->raw_prompt)
         put_json(out, "raw_prompt", r->raw_prompt, i);
     vl_buf_str(out, ",\"ids\":[");
-    for (int64_t t = 0; t < n; t++)
-        vl_buf_printf(out, "%s%" PRId32, t ? "," : "", ids[t]);
+    for (int64_t t = 0; t < n; t++) {
+        if (t)
+            vl_buf_ch(out, ',');
+        vl_json_put_i64(out, ids[t]);
+    }
     vl_buf_ch(out, ']');
     if (r->args)
         vl_buf_printf(out, ",\"args\":%s", r->args);
@@ -233,9 +248,8 @@ int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *js
     if (t >= 0 && vl_json_is(&j, t, VL_JSON_NULL))
         t = -1;
     vl_json_raw(&j, t, json);
-    for (size_t k = from; k < json->n; k++)
-        if (json->s[k] == '\n' || json->s[k] == '\r')
-            json->s[k] = ' ';
+    if (json->n > from)
+        one_line(json->s + from, json->n - from);
     if (text && !vl_json_str(&j, t, text))
         vl_json_raw(&j, t, text);
     vl_json_free(&j);
