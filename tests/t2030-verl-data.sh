@@ -136,7 +136,13 @@ ok "rule 32: a string has the special tokens of the tokenizer once; a template t
     echo "{{ bos_token }}{{ messages[0].content }}" >b.jinja
     verl-data c.jsonl -m "$fallback" --template b.jinja -o f.dp 2>err
     rows f.dp ".prompts[0:2]" | grep -q "^\[1,[^1]"
-    ! grep -q "begin token" err'
+    ! grep -q "begin token" err
+    echo "{\"prompt\": \"<s>hello\"}" | verl-data - -m "$fallback" -o f.dp 2>err
+    grep -q "1 rows begin with more than one begin token" err
+    verl-data -q c.jsonl -m "$fallback" --template b.jinja --system "<s>x" -o f.dp 2>err
+    grep -q "1 rows begin with more than one begin token" err
+    echo "{\"prompt\": \"<s>hello\"}" | verl-data - -m "$fallback" --plain-special -o f.dp 2>err
+    ! grep -q "more than one" err'
 ok "a template that is refused names line and construct" '
     echo "{% include \"x\" %}" >i.jinja
     exits 65 verl-data c.jsonl -m "$bytes" --template i.jinja -o n.dp 2>err
@@ -282,6 +288,8 @@ ok "compressed lines are read through their programs; damage is 65" '
         exits 65 verl-data cut -m "$bytes" -o n.dp 2>err
         grep -q "^verl-data: cut: a .*-compressed file, and .* failed" err
         exits 65 verl-data - -m "$bytes" -o n.dp <$f 2>err
+        exits 69 env PATH="$(dirname "$(command -v verl-data)")" verl-data $f -m "$bytes" -o n.dp 2>err
+        grep -q "^verl-data: $f: a .*-compressed file, and what reads it is missing: " err
     done'
 ok "patterns: sorted by name; one that fits no file is 66; a name that is there is no pattern" '
     mkdir -p parts; head -n 4 ten.jsonl >parts/b.jsonl; tail -n 6 ten.jsonl >parts/c.jsonl; : >parts/a.txt

@@ -125,8 +125,7 @@ static int start(const char *program, char *const argv[], pid_t *pid, struct vl_
     if (rc == 0)
         return fd[0];
     close(fd[0]);
-    vl_fail(e, VL_E_UNAVAIL, "%s: %s (it is needed to read %s)", program, strerror(rc),
-            argv[0] ? "this file" : "files");
+    vl_fail(e, VL_E_UNAVAIL, "%s: %s", program, strerror(rc));
     return -1;
 }
 
@@ -163,7 +162,7 @@ static int read_through(const struct kind *k, const char *path, struct vl_buf *o
 
     fd = start(program, k->arg ? with : without, &pid, e);
     if (fd < 0) {
-        vl_err_prefix(e, "%s: a %s file", path, k->what);
+        vl_err_prefix(e, "%s: a %s file, and what reads it is missing", path, k->what);
     } else {
         gather(fd, out);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

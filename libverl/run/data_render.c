@@ -46,8 +46,8 @@ static int tokenize_prompt(struct vl_row_work *w, struct vl_row *r, int64_t at, 
         if (vl_talk_render(w, r, &t, t.n, 1, &text, e) == 0)
             (void)!vl_row_encode(w, r, text.s, text.n, &r->prompt, e);
         w->templated++;
-        check_bos(w, &r->prompt);
     }
+    check_bos(w, &r->prompt);
     r->prompt_json = vl_buf_detach(&raw);
     vl_talk_free(&t);
     vl_buf_free(&text);

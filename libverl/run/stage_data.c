@@ -361,8 +361,8 @@ static void report(struct data *d)
                                     : "they become those tokens (--plain-special: ordinary text)");
     if (d->work.double_bos)
         vl_warn(log,
-                "%" PRId64 " rows begin with more than one begin token: the template and the "
-                "content both have it",
+                "%" PRId64 " rows begin with more than one begin token: the template or the "
+                "tokenizer writes one, and the content spells another",
                 d->work.double_bos);
     if (d->work.straddled)
         vl_warn(log,
