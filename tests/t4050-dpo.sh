@@ -10,7 +10,7 @@ toy_rows 24 1 | jq -c '.preference = 1' >chosen
 jq -c '.sample = 1 | .preference = 0 | .responses |= map(if . > 1 then (. * 7 + 3) % 18 + 2 else . end)' chosen >rejected
 head -n 5 chosen | jq -c '.sample = 2 | .preference = -1' >other
 cat chosen other rejected | verl-batch from-json -q -i - | verl-batch set-meta -q global_steps 1 -o p.dp
-verl-logprob -q --as ref -m m -i p.dp temperature=1 -o pairs.dp
+verl-logprob -q --as ref -m m -i p.dp -o pairs.dp
 dpo='verl-update -q --role dpo -m m -i pairs.dp optim.lr=2e-3 ppo_mini_batch_size=8'
 
 ok 'the first loss is log 2, no margin; pairs are counted, not rows' "

@@ -44,6 +44,17 @@ ok 'the same number of ranks gives the same bits, whatever the micro-batches' "
         [ \$(hash_of s) = \$(hash_of actor3) ]
         cmp x.dp actor3.dp
     done"
+ok 'dpo: pairs stay together on 1 and 3 ranks' "
+    verl-dump b.dp | jq -c '.preference = 1, (.preference = 0 | .sample = 1 | .responses |= map(if . > 1 then (. * 7 + 3) % 18 + 2 else . end))' |
+        verl-batch from-json -q -i - | verl-batch set-meta -q global_steps 1 |
+        verl-logprob -q --as ref -m m -o pairs.dp
+    for n in 1 3; do
+        verl-mpi \$n verl-update -q -s dpo\$n --role dpo -m m -i pairs.dp optim.lr=1e-3 ppo_mini_batch_size=21 --threads 1 -o dpo\$n.dp
+    done
+    g=\$(relative dpo1 dpo3)
+    echo \"gradient \$g\"
+    awk -v g=\$g 'BEGIN { exit !(g <= 1e-5) }'
+    [ \$(metric dpo3.dp actor/rows) = 42 ]"
 ok 'statistics over the step: clip_cov picks the same tokens on 1 and 3 ranks' "
     for n in 1 3; do
         verl-mpi \$n verl-update -q -s cov\$n -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=21 --threads 1 \

@@ -302,6 +302,11 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
 int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const double *opt, double *out,
                          struct vl_err *e)
 {
+    if (vl_batch_col(b, "preference") && !vl_meta_get(b, "temperature") &&
+        !vl_parsed_given(x->parsed, opt)) {
+        *out = 1;
+        return 0;
+    }
     if (vl_stage_f64(x, b, "temperature", opt, out, e))
         return e->code;
     if (!(*out >= 0) || isinf(*out))

@@ -62,7 +62,8 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
                   const struct vl_cut *cut, float inv_temp, struct vl_infer_out *out,
                   struct vl_err *e) VL_MUST_CHECK;
 
-/* The sampling temperature by the rule of vl_stage_f64; negative or not a number is VL_E_DATA. */
+/* The sampling temperature by the rule of vl_stage_f64, and 1 for preference data that was not sampled;
+ * negative or not a number is VL_E_DATA. */
 int vl_infer_temperature(struct vl_ctx *x, const struct vl_batch *b, const double *opt, double *out,
                          struct vl_err *e) VL_MUST_CHECK;
 

@@ -200,7 +200,6 @@ static int critic_columns(struct vl_update *u, const struct vl_batch *b, int64_t
            check_stale(u, b, "values", base, e);
 }
 
-/* The temperature is that of ref_log_prob; a batch that was not sampled has none: 1. */
 static int dpo_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
                        double *temperature, struct vl_err *e)
 {
@@ -209,10 +208,6 @@ static int dpo_columns(struct vl_update *u, const struct vl_batch *b, int64_t R,
         column(b, "ref_log_prob", R, &u->data.ref_logp,
                "run verl-logprob --as ref first, or set algorithm.reference_free=true", e))
         return e->code;
-    if (!vl_meta_get(b, "temperature") && !vl_parsed_given(u->x->parsed, &u->o->temperature)) {
-        *temperature = 1;
-        return 0;
-    }
     return vl_infer_temperature(u->x, b, &u->o->temperature, temperature, e);
 }
 
