@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { NUMBER, COUNT, FLAG, METHOD, LETTERS, NAMES, PATTERN, SCHEMA };
+enum kind { NUMBER, COUNT, FLAG, METHOD, LETTERS, NAMES, PATTERN, SCHEMA, LANGUAGE };
 
 static const struct {
     const char *name;
@@ -31,6 +31,11 @@ static const struct {
     { "tags", NAMES, 0 },
     { "pattern", PATTERN, 0 },
     { "schema", SCHEMA, 0 },
+    { "language", LANGUAGE, 0 },
+    { "continuous", FLAG, offsetof(struct vl_rule_args, code.pass_fraction) },
+    { "cases", COUNT, offsetof(struct vl_rule_args, code.cases) },
+    { "exact", FLAG, offsetof(struct vl_rule_args, code.exact) },
+    { "any_fence", FLAG, offsetof(struct vl_rule_args, code.any_fence) },
 };
 
 /* What each kind looks like, for messages. */
@@ -43,6 +48,7 @@ static const char *const kinds[] = {
     [NAMES] = "a list of names such as [\"think\",\"answer\"]",
     [PATTERN] = "a regular expression",
     [SCHEMA] = "a schema or the name of a file with one",
+    [LANGUAGE] = "\"python\", \"c\", \"c++\", \"sh\" or \"other\"",
 };
 
 void vl_rule_args_init(struct vl_rule_args *a)
@@ -54,7 +60,8 @@ void vl_rule_args_init(struct vl_rule_args *a)
                                 .min = NAN,
                                 .max = NAN,
                                 .target = NAN,
-                                .width = NAN };
+                                .width = NAN,
+                                .code = VL_CODE_ARGS };
 }
 
 void vl_rule_args_free(struct vl_rule_args *a)
@@ -101,6 +108,18 @@ static int set_method(struct vl_rule_args *a, const struct vl_json *j, int64_t v
     for (int i = 0; i < 3; i++)
         if (vl_json_streq(j, v, name[i])) {
             a->method = i;
+            return 1;
+        }
+    return 0;
+}
+
+static int set_language(struct vl_rule_args *a, const struct vl_json *j, int64_t v)
+{
+    const char *name;
+
+    for (int i = 0; (name = vl_code_language_name(i)); i++)
+        if (vl_json_streq(j, v, name)) {
+            a->code.language = (enum vl_code_language)i;
             return 1;
         }
     return 0;
@@ -193,6 +212,8 @@ static int set(struct vl_rule_args *a, size_t m, const struct vl_json *j, int64_
         return vl_json_bool(j, v, at);
     case METHOD:
         return set_method(a, j, v);
+    case LANGUAGE:
+        return set_language(a, j, v);
     case LETTERS:
         return set_letters(a, j, v);
     case NAMES:

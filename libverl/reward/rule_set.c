@@ -351,6 +351,29 @@ int vl_rule_set_covers(const struct vl_rule_set *s, const char *data_source, siz
     return 1;
 }
 
+const struct vl_rule_args *vl_rule_set_code(const struct vl_rule_set *s, const char *data_source,
+                                            size_t n)
+{
+    for (size_t k = 0; k < s->n; k++) {
+        const struct vl_rule_use *by = &s->use[k];
+        const struct vl_rule *rule = by->rule;
+
+        if (!rule)
+            by = vl_rule_set_find(s, by, data_source, n, &rule);
+        if (by && rule->score == vl_score_code)
+            return &by->args;
+    }
+    return NULL;
+}
+
+int vl_rule_set_may_code(const struct vl_rule_set *s)
+{
+    for (size_t k = 0; k < s->n; k++)
+        if (!s->use[k].rule || s->use[k].rule->score == vl_score_code)
+            return 1;
+    return 0;
+}
+
 void vl_rule_set_sources(const struct vl_rule_set *s, struct vl_buf *out)
 {
     for (size_t k = 0; k < s->nsources; k++)

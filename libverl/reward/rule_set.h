@@ -47,6 +47,11 @@ const struct vl_rule_use *vl_rule_set_find(const struct vl_rule_set *s,
                                            const struct vl_rule **rule);
 /* Whether every row of this source has its rules, and whether one of them needs a ground truth. */
 int vl_rule_set_covers(const struct vl_rule_set *s, const char *data_source, size_t n, int *truth);
+/* The arguments of the rule code when it is one of those that score this source, else NULL. */
+const struct vl_rule_args *vl_rule_set_code(const struct vl_rule_set *s, const char *data_source,
+                                            size_t n);
+/* Whether it may be for some source. */
+int vl_rule_set_may_code(const struct vl_rule_set *s);
 /* The sources that have a rule, comma-separated. */
 void vl_rule_set_sources(const struct vl_rule_set *s, struct vl_buf *out);
 

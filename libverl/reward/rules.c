@@ -38,6 +38,8 @@ static const struct vl_rule rules[] = {
       vl_score_json },
     { "length", "score|min|max|target|width", "1 for a length in range, falling to 0 outside", 1,
       vl_score_length },
+    { "code", "language|continuous|cases|exact|any_fence",
+      "the program in the response, run in a sandbox against test cases", 0, vl_score_code },
     { NULL, NULL, NULL, 0, NULL },
 };
 
@@ -61,6 +63,10 @@ static const struct {
     { "numina_cn_k12", "prime_math" },
     { "numina_olympiads", "prime_math" },
     { "hiyouga/geometry3k", "geo3k" },
+    { "apps", "code" },
+    { "codecontests", "code" },
+    { "codeforces", "code" },
+    { "taco", "code" },
     { "searchR1_nq", "search_r1" },
     { "searchR1_triviaqa", "search_r1" },
     { "searchR1_popqa", "search_r1" },

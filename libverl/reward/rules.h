@@ -4,6 +4,7 @@
 #ifndef VL_RULES_H
 #define VL_RULES_H
 
+#include "libverl/reward/code.h"
 #include "libverl/reward/score.h"
 #include "formats/json.h"
 
@@ -24,6 +25,7 @@ struct vl_rule_args {
     char *tags;                     /* tags: their names, each ended by a NUL, then an empty one */
     struct vl_pattern *pattern;     /* regex */
     struct vl_schema *schema;       /* json */
+    struct vl_code_args code;       /* code */
 };
 
 /* One row. All borrowed. */
@@ -35,7 +37,9 @@ struct vl_rule_in {
     const char *truth_json; /* its JSON text; NULL when absent */
     size_t truth_json_n;
     const struct vl_rule_args *args;
-    int64_t tokens; /* valid tokens of the response */
+    int64_t tokens;                        /* valid tokens of the response */
+    const struct vl_code_opts *code_opts;  /* NULL: programs cannot be run */
+    const struct vl_code_answers *answers; /* code by a service: what it said; else NULL */
 };
 
 struct vl_rule {
@@ -67,6 +71,7 @@ void vl_rule_args_init(struct vl_rule_args *a);
 void vl_rule_args_free(struct vl_rule_args *a);
 
 /* The scorers. */
+void vl_score_code(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_exact(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_math(const struct vl_rule_in *in, struct vl_score *out);

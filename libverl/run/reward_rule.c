@@ -1,6 +1,8 @@
 /* reward_rule.c - see reward_rule.h. Each thread keeps its buffers from row to row. */
 #include "libverl/run/reward_rule.h"
 
+#include "libverl/run/reward_code.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,10 +66,13 @@ struct scratch { /* of one thread */
 };
 
 /* 0, or 1 when the row has no ground truth, which its rule needs. */
-static int score_row(const struct vl_rule_set *set, const struct vl_reward_rows *rows, int64_t i,
-                     struct scratch *t, struct vl_score *out)
+static int score_row(const struct vl_rule_set *set, const struct vl_reward_code *code,
+                     const struct vl_reward_job *job, int64_t k, struct scratch *t)
 {
-    struct vl_rule_in in = { 0 };
+    const struct vl_reward_rows *rows = job->rows;
+    struct vl_rule_in in = { .code_opts = code->wanted ? &code->opts : NULL,
+                             .answers = code->answers ? &code->answers[k] : NULL };
+    int64_t i = job->asked[k];
     int needs, there;
 
     vl_buf_reset(&t->source);
@@ -87,29 +92,51 @@ static int score_row(const struct vl_rule_set *set, const struct vl_reward_rows 
     in.tokens = vl_reward_text(rows, i, t->ids, &t->text);
     in.text = t->text.n ? t->text.s : "";
     in.n = t->text.n;
-    vl_rule_set_score(set, &in, t->source.s, t->source.n, out);
+    vl_rule_set_score(set, &in, t->source.s, t->source.n, &job->s[i - job->first]);
     return 0;
+}
+
+struct code_rows {
+    const struct vl_rule_set *set;
+    const struct vl_reward_rows *rows;
+    struct vl_buf source;
+};
+
+static const struct vl_rule_args *code_args(void *arg, int64_t row)
+{
+    struct code_rows *c = arg;
+
+    vl_buf_reset(&c->source);
+    vl_reward_source(c->rows, row, &c->source);
+    vl_buf_add(&c->source, "", 0);
+    return vl_rule_set_code(c->set, c->source.s, c->source.n);
 }
 
 int vl_reward_by_rules(struct vl_ctx *x, const struct vl_rule_set *set,
                        const struct vl_reward_opts *o, const struct vl_reward_job *job,
                        struct vl_err *e)
 {
-    int64_t bad = INT64_MAX;
+    struct code_rows rows = { set, job->rows, { 0 } };
+    int64_t bad = INT64_MAX, done = 0;
+    struct vl_reward_code code = { 0 };
     char name[120];
 
     if (check_sources(set, o, job->rows, e))
         return e->code;
-#pragma omp parallel reduction(min : bad) num_threads(x->comm.threads)
+    (void)!vl_reward_code_open(&code, x, o, job, code_args, &rows, e);
+    vl_buf_free(&rows.source);
+#pragma omp parallel reduction(min : bad) num_threads(code.threads) if (!e->code)
     {
         struct scratch t = { .ids = vl_alloc((size_t)job->rows->R * sizeof *t.ids) };
 
-#pragma omp for schedule(dynamic, 64)
-        for (int64_t k = 0; k < job->nasked; k++) {
-            int64_t i = job->asked[k];
-
-            if (score_row(set, job->rows, i, &t, &job->s[i - job->first]) && i < bad)
-                bad = i;
+#pragma omp for schedule(dynamic, code.wanted ? 1 : 64)
+        for (int64_t k = 0; k < (e->code ? 0 : job->nasked); k++) {
+            if (score_row(set, &code, job, k, &t) && job->asked[k] < bad)
+                bad = job->asked[k];
+            if (!code.wanted)
+                continue;
+#pragma omp critical(vl_reward_rows_done)
+            vl_progress(&x->log, "rows", ++done, job->nasked, NULL);
         }
         vl_buf_free(&t.text);
         vl_buf_free(&t.source);
@@ -117,10 +144,11 @@ int vl_reward_by_rules(struct vl_ctx *x, const struct vl_rule_set *set,
         vl_buf_free(&t.json);
         free(t.ids);
     }
+    vl_reward_code_close(&code);
     if (bad < INT64_MAX)
         return vl_fail(e, VL_E_DATA,
                        "%s: reward_model has no ground_truth, which a rule compares with; use --jq "
                        "or --command to score without one",
                        vl_reward_row_name(job->rows, bad, name, sizeof name));
-    return 0;
+    return e->code;
 }

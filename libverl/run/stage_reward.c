@@ -96,9 +96,17 @@ static void warn_unused(const struct work *w)
                                    { &o->judge.retries, "--judge-retries" },
                                    { &o->judge.try_timeout, "--judge-try-timeout" },
                                    { 0 } };
+    const struct named code[] = {
+        { &o->code.sandbox, "--sandbox" },      { &o->code.show, "--sandbox-show" },
+        { &o->code.timeout, "--case-timeout" }, { &o->code.command, "--code-command" },
+        { &o->code.file, "--code-file" },       { 0 }
+    };
+    const int may_code = vl_rule_set_may_code(&w->rules);
 
-    if (!vl_reward_has_process(o) && !o->judge.url)
+    if (!vl_reward_has_process(o) && !o->judge.url && !may_code)
         warn_given(w, process, "--jq, --command, --exec, --judge or custom_reward_function.path");
+    if (!may_code)
+        warn_given(w, code, "--scorer code");
     if (!vl_rm_wanted(&o->rm))
         warn_given(w, model, "--reward-model or reward_model.enable=true");
     if (!o->judge.url)
@@ -141,12 +149,15 @@ static int check_options(struct work *w, struct vl_err *e)
                        "overlong_buffer_cfg.len");
     if (o->overlong && vl_overlong_check(&o->shape, e))
         return e->code;
+    if (!o->judge.url && !vl_reward_has_process(o) &&
+        (vl_reward_rules_read(&w->rules, o, e) || vl_reward_code_check(o, e)))
+        return e->code;
     warn_unused(w);
     if (o->judge.url)
         return check_args(w, e) ? e->code : vl_judge_check(w->x, o, e);
     if (vl_reward_has_process(o))
         return check_args(w, e) ? e->code : vl_reward_process_check(w->x, o, e);
-    return vl_reward_rules_read(&w->rules, o, e);
+    return 0;
 }
 
 static void score_by_model(struct work *w)

@@ -3,6 +3,7 @@
 #define VL_STAGE_REWARD_H
 
 #include "libverl/algo/shaping.h"
+#include "libverl/run/reward_code.h"
 #include "libverl/run/reward_judge.h"
 #include "libverl/run/reward_model.h"
 #include "libverl/run/stage.h"
@@ -29,7 +30,8 @@ struct vl_reward_opts {
     const char *custom_name, *custom_kwargs;
     struct vl_rm_opts rm; /* reward_model.* */
     struct vl_judge_opts judge;
-    int overlong; /* dapo's penalty on long responses */
+    struct vl_reward_code_opts code; /* the rule code */
+    int overlong;                    /* dapo's penalty on long responses */
     struct vl_overlong shape;
     int overlong_log;
 };
@@ -37,7 +39,8 @@ struct vl_reward_opts {
     {                                                                                              \
         .timeout = 60, .stream = 1, .memory = VL_NULL_I64, .on_error = "fail",                     \
         .source_key = "data_source", .manager = "naive", .custom_name = "compute_score",           \
-        .rm = VL_RM_DEFAULTS, .judge = VL_JUDGE_DEFAULTS, .shape = {                               \
+        .rm = VL_RM_DEFAULTS, .judge = VL_JUDGE_DEFAULTS, .code = VL_REWARD_CODE_DEFAULTS,         \
+        .shape = {                                                                                 \
             VL_NULL_I64,                                                                           \
             VL_NULL_I64,                                                                           \
             1                                                                                      \

@@ -270,9 +270,9 @@ static void ordinary_programs(void **state)
 static void floods(void **state)
 {
     static const struct scene scenes[] = {
-        { "f() { f | f & }; f; echo here; exec sleep 0.2", BOTH, VL_BOX_EXITED, 0, "here\n", NULL,
+        { "f() { f | f & }; f & echo here; exec sleep 0.2", BOTH, VL_BOX_EXITED, 0, "here\n", NULL,
           0, 0 },
-        { "f() { f | f & }; f; exec sleep 5.%T", BOTH, VL_BOX_TIME, 0, NULL, NULL, 0.25, 0 },
+        { "f() { f | f & }; f & exec sleep 5.%T", BOTH, VL_BOX_TIME, 0, NULL, NULL, 0.25, 0 },
         { "perl -e 'fork while 1; # %T'", BOTH, VL_BOX_TIME, 0, NULL, NULL, 0.25, 0 },
         { "perl -e '$n = 1 << 30; $x = \"a\" x $n; print \"got it\"'", BOTH, VL_BOX_EXITED, 1, "",
           "Out of memory", 0, 0 },

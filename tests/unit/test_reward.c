@@ -245,7 +245,9 @@ static double score_of(const char *rule, const char *args, const char *text, con
 {
     struct vl_rule_args a;
     struct vl_err e = { 0 };
-    struct vl_rule_in in = { text, strlen(text), truth, strlen(truth), NULL, 0, &a, 0 };
+    struct vl_rule_in in = {
+        .text = text, .n = strlen(text), .truth = truth, .truth_n = strlen(truth), .args = &a
+    };
     struct vl_score got = { 0 };
 
     assert_int_equal(vl_rule_args_parse(&a, vl_rule_named(rule), args, "--args", &e), 0);
