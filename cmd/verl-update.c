@@ -4,6 +4,7 @@
  * for before anything is parsed. */
 #include "libverl/run/update.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct vl_update_opts o;
@@ -14,7 +15,6 @@ static struct vl_update_opts o;
 #define DISTILL        "distillation.distillation_loss."
 #define DISTILL_LOSSES "vanilla|gspo|sapo|gpg|geo_mean|cispo|reinforce"
 #define AGG            "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
-#define LOSSES         "vanilla|gspo|sapo|gpg|clip_cov|kl_cov|geo_mean|cispo|reinforce|sppo"
 
 #define ROW(T, NAME, KEY, FALL, DST, ARG, LO, HI, FLAGS, HELP)                                     \
     {                                                                                              \
@@ -142,6 +142,8 @@ static const char *role = "actor";
 #define NO_FALLBACK(K)    NULL
 #define ACTOR_FALLBACK(K) ACTOR K
 
+static char loss_names[512]; /* "vanilla|gspo|...", from the registry; filled first of all */
+
 static const struct vl_opt actor_rows[] = {
     STATE_ROWS,
     MODEL_ROWS("actor_rollout_ref."),
@@ -179,7 +181,7 @@ static const struct vl_opt actor_rows[] = {
          "bypass mode: scale the weights to mean 1"),
     TEXT_OR_NULL(CORR "rollout_rs", rs, NULL, "bypass mode: criteria that mask tokens out"),
     TEXT_OR_NULL(CORR "rollout_rs_threshold", rs_threshold, NULL, "bypass mode: their bounds"),
-    WORD(NULL, ACTOR "policy_loss.loss_mode", NULL, loss_mode, LOSSES, "policy loss"),
+    WORD(NULL, ACTOR "policy_loss.loss_mode", NULL, loss_mode, loss_names, "policy loss"),
     REAL(ACTOR "clip_ratio", pg.clip_ratio, 0, 1e9, "ratio is clipped to 1 - low .. 1 + high"),
     REAL_OR_NULL(ACTOR "clip_ratio_low", pg.clip_ratio_low, "low; null: clip_ratio"),
     REAL_OR_NULL(ACTOR "clip_ratio_high", pg.clip_ratio_high, "high; null: clip_ratio"),
@@ -301,6 +303,9 @@ int main(int argc, char **argv)
         .omit = VL_NO_DELTA,
     };
 
+    for (size_t i = 0, at = 0; vl_pg_name(i) && at < sizeof(loss_names); i++)
+        at += (size_t)snprintf(loss_names + at, sizeof(loss_names) - at, "%s%s", i ? "|" : "",
+                               vl_pg_name(i));
     vl_update_defaults(&o, r);
     return vl_main(&p, &common, argc, argv, vl_stage_update, &o);
 }

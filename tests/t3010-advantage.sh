@@ -224,9 +224,11 @@ ok "PF-PPO draws as many rows, the same for the same seed, each (uid, sample) on
     exits 64 run -e gae use_pf_ppo=true pf_ppo.reweight_method=best -i pf.dp -o no.dp"
 if have_mpi; then
     ok "75: three ranks: the same bytes" "
-        run -e grpo -i rows.dp -o x.dp
-        verl-mpi 3 verl-advantage -q -e grpo -i rows.dp -o y.dp
-        cmp x.dp y.dp"
+        for e in grpo rloo opo gpg reinforce_plus_plus reinforce_plus_plus_baseline; do
+            run -e \$e -i rows.dp -o x.dp
+            verl-mpi 3 verl-advantage -q -e \$e -i rows.dp -o y.dp
+            cmp x.dp y.dp
+        done"
 else
     skip "no MPI here"
 fi

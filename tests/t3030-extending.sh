@@ -34,6 +34,16 @@ if command -v make >/dev/null && [ -f "$BUILD/libverl.a" ] && [ -f "$BUILD/cmd/v
         verl-dump -k advantages adv.dp | jq -cs "map(.advantages | map(. * 1000 | round)) == [[2000, 2000, 2000], [0, 0, 0], [-1000, 0, 0], [-1000, -1000, 0]]" | grep -qx true'
     ok 'its line is tested with the others: padding, order, NaN, rows left out, equal scores' '
         make -C tree BUILD=build DEV=1 build/tests/test_advantage && tree/build/tests/test_advantage'
+    ok 'a policy loss, too: one function and one line, trained with and tested with the others' '
+        block loss >function && block "loss line" >line && cat function line
+        p=tree/libverl/algo/loss_policy.c
+        awk "/^static const struct vl_pg_loss losses/ { while ((getline l < \"function\") > 0) print l; print \"\"; on = 1 }
+            on && /^};/ { while ((getline l < \"line\") > 0) print l; on = 0 } { print }" $p >new.c && mv new.c $p
+        make -C tree BUILD=build DEV=1 build/bin/verl-update build/tests/test_loss && tree/build/tests/test_loss
+        . "$REPO/tests/toy.sh"
+        toy_model m && toy_batch b.dp 12 1 && verl-logprob -q -m m -i b.dp -o old.dp
+        tree/build/bin/verl-update -q -m m -s s -i old.dp policy_loss.loss_mode=unclipped ppo_mini_batch_size=12 -o x.dp
+        [ "$(metric x.dp actor/ppo_kl)" = 0 ]'
 else
     skip 'no make, or the objects of the build are not here'
 fi

@@ -64,6 +64,21 @@ ok 'statistics over the step: clip_cov picks the same tokens on 1 and 3 ranks' "
     echo \"gradient \$g\"
     awk -v g=\$g 'BEGIN { exit !(g <= 1e-5) }'
     [ \$(metric cov1.dp actor/pg_clipfrac) = \$(metric cov3.dp actor/pg_clipfrac) ]"
+verl-dump old.dp | jq -c '.ref_log_prob = (.old_log_probs | map(. - 0.3)) | .old_log_probs |= (. as $x | [range(length) as $t | $x[$t] + 0.4 * (($t * 7 % 5) / 4 - 0.5)])' |
+    verl-batch from-json -q --like old.dp --dtype ref_log_prob=F32 -o off.dp
+same_on_2() { # OPTION...: metrics, the norm of the gradient among them
+    rm -rf one two
+    set -- -q -m m -i off.dp optim.lr=1e-3 ppo_mini_batch_size=21 --threads 1 use_kl_loss=true entropy_coeff=0.01 "$@"
+    verl-update "$@" -s one -o one.dp 2>err && verl-mpi 2 verl-update "$@" -s two -o two.dp 2>err || { cat err; return 1; }
+    for k in one two; do verl-dump --meta $k.dp; done |
+        jq -es 'map(.metrics) | .[0] as $a | .[1] as $b | ($a | keys) == ($b | keys) and
+            all($a | keys[]; ($a[.] - $b[.] | fabs) <= 1e-5 * (1 + ($a[.] | fabs)))' || { echo "$*"; return 1; }
+}
+ok '81: every policy loss and reduction: gradient norm and metrics of 2 ranks are those of one' '
+    for l in $(verl-update --print-config policy_loss.loss_mode=none 2>&1 | grep -o "vanilla.*for example" | tr -c "a-z_\n" " " | sed "s/ or / /; s/ for example//"); do
+        same_on_2 policy_loss.loss_mode=$l policy_loss.clip_cov_ratio=0.2 policy_loss.clip_cov_lb=0 policy_loss.kl_cov_ratio=0.2 --statistics mini-batch
+    done
+    for g in seq-mean-token-sum seq-mean-token-mean seq-mean-token-sum-norm; do same_on_2 loss_agg_mode=$g; done'
 ok '87: more ranks than rows, several mini-batches, sft' "
     verl-batch slice -q :2 -i old.dp -o two.dp
     verl-mpi 4 verl-update -q -s few -m m -i two.dp optim.lr=1e-3 ppo_mini_batch_size=1 --threads 1 -o x.dp

@@ -165,6 +165,7 @@ struct vl_pg_loss; /* one line of the registry in loss_policy.c */
 /* policy_loss.loss_mode: vanilla gspo sapo gpg clip_cov kl_cov geo_mean cispo reinforce sppo. An unknown
  * name is VL_E_USAGE with the list. */
 const struct vl_pg_loss *vl_pg_find(const char *name, struct vl_err *e);
+const char *vl_pg_name(size_t i); /* of the i-th line of the registry; NULL behind the last */
 int vl_pg_needs_draw(const struct vl_pg_loss *p);
 /* clip_cov and kl_cov pick tokens by statistics of the rows of one call (as in verl), so their
  * result depends on the cut into micro-batches, unless in->pick is what vl_pg_pick chose over all of

@@ -442,6 +442,11 @@ const struct vl_pg_loss *vl_pg_find(const char *name, struct vl_err *e)
     return NULL;
 }
 
+const char *vl_pg_name(size_t i)
+{
+    return i < NLOSS ? losses[i].name : NULL;
+}
+
 int vl_pg_needs_draw(const struct vl_pg_loss *p)
 {
     return p->draw;

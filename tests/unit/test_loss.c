@@ -15,10 +15,6 @@
 
 enum { B = 5, L = 7, N = B * L };
 
-static const char *const names[] = { "vanilla", "gspo",     "sapo",  "gpg",       "clip_cov",
-                                     "kl_cov",  "geo_mean", "cispo", "reinforce", "sppo" };
-#define NNAMES (sizeof(names) / sizeof(*names))
-
 /* A batch with holes, an empty row and ratios on both sides of the clip range. */
 struct data {
     int64_t first[B + 1], mask[N];
@@ -143,9 +139,9 @@ static void test_gradients(void **state)
         d.logp[j] = rintf(d.logp[j] * 1024) / 1024;
         d.old[j] = rintf(d.old[j] * 1024) / 1024 + 0.00048828125f; /* off the clip edges */
     }
-    for (size_t k = 0; k < NNAMES; k++) {
+    for (size_t k = 0; vl_pg_name(k); k++) {
         for (int agg = 0; agg < 4; agg++) {
-            struct vl_actor_opts o = options(names[k], agg);
+            struct vl_actor_opts o = options(vl_pg_name(k), agg);
             float g[N], dent[N];
             whole(&d, &o, g, dent, NULL);
             for (int i = 0; i < B; i++) {
@@ -157,10 +153,10 @@ static void test_gradients(void **state)
                         assert_true(g[j] == 0 && dent[j] == 0);
                 }
                 /* gspo's gradient flows through the own token only: exact along a whole row */
-                if (!strcmp(names[k], "gspo") && n)
-                    check_slope(&d, &o, names[k], g, row, n);
-                for (int a = 0; strcmp(names[k], "gspo") && a < n; a++)
-                    check_slope(&d, &o, names[k], g, row + a, 1);
+                if (!strcmp(vl_pg_name(k), "gspo") && n)
+                    check_slope(&d, &o, vl_pg_name(k), g, row, n);
+                for (int a = 0; strcmp(vl_pg_name(k), "gspo") && a < n; a++)
+                    check_slope(&d, &o, vl_pg_name(k), g, row + a, 1);
             }
         }
     }
@@ -187,9 +183,9 @@ static void test_entropy_gradient(void **state)
 static void test_under_the_mask(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < NNAMES; k++) {
+    for (size_t k = 0; vl_pg_name(k); k++) {
         struct data d;
-        struct vl_actor_opts o = options(names[k], VL_AGG_SEQ_MEAN_TOKEN_MEAN);
+        struct vl_actor_opts o = options(vl_pg_name(k), VL_AGG_SEQ_MEAN_TOKEN_MEAN);
         float g[N], dent[N], g2[N], dent2[N];
         struct vl_loss_sums s = { 0 }, s2 = { 0 };
         fill(&d);
@@ -208,9 +204,9 @@ static void test_packed(void **state)
     static const int len[B] = { 7, 4, 0, 6, 1 };
 
     (void)state;
-    for (size_t k = 0; k < NNAMES; k++) {
+    for (size_t k = 0; vl_pg_name(k); k++) {
         struct data d, p;
-        struct vl_actor_opts o = options(names[k], VL_AGG_TOKEN_MEAN);
+        struct vl_actor_opts o = options(vl_pg_name(k), VL_AGG_TOKEN_MEAN);
         float g[N], dent[N], g2[N], dent2[N];
         struct vl_loss_sums s = { 0 }, s2 = { 0 };
         int64_t at = 0;
@@ -241,9 +237,9 @@ static void test_packed(void **state)
 static void test_micro_batches(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < NNAMES; k++) {
+    for (size_t k = 0; vl_pg_name(k); k++) {
         for (int agg = 0; agg < 4; agg++) {
-            struct vl_actor_opts o = options(names[k], agg);
+            struct vl_actor_opts o = options(vl_pg_name(k), agg);
             struct data d;
             fill(&d);
             uint8_t pick[N];
@@ -292,9 +288,9 @@ static void test_row_order(void **state)
     static const int perm[B] = { 3, 0, 4, 2, 1 };
 
     (void)state;
-    for (size_t k = 0; k < NNAMES; k++) {
+    for (size_t k = 0; vl_pg_name(k); k++) {
         struct data d, p;
-        struct vl_actor_opts o = options(names[k], VL_AGG_SEQ_MEAN_TOKEN_MEAN);
+        struct vl_actor_opts o = options(vl_pg_name(k), VL_AGG_SEQ_MEAN_TOKEN_MEAN);
         float g[N], dent[N], g2[N], dent2[N];
         fill(&d);
         p = d;
