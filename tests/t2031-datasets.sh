@@ -95,6 +95,23 @@ END
         verl-data -q - -m "$bytes" --dataset openai-messages --sft --template tool.jinja -o o.dp
     [ "$(verl-dump -r -f .response_text o.dp)" = "{\"x\": 1}" ] || { verl-dump o.dp; false; }'
 
+ok "sharegpt, alpaca: messages to fine-tune on" '
+    train() { printf "%s\n" "$2" | verl-data -q - -m "$bytes" --dataset $1 --sft -o t.dp && verl-dump -f "[.raw_prompt, .response_text]" t.dp; }
+    [ "$(train sharegpt "{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}")" = \
+        "[[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"}],\"b<|end|>\"]" ]
+    exits 65 train sharegpt "{\"conversations\": [{\"from\": \"bing\", \"value\": \"a\"}]}" 2>err
+    grep -q "no such role: bing" err
+    [ "$(train alpaca "{\"instruction\": \"do\", \"input\": \"x\", \"output\": \"b\"}")" = "[[{\"role\":\"user\",\"content\":\"do\\n\\nx\"}],\"b<|end|>\"]" ]
+    [ "$(train alpaca "{\"instruction\": \"do\", \"input\": \"\", \"output\": \"b\"}")" = "[[{\"role\":\"user\",\"content\":\"do\"}],\"b<|end|>\"]" ]'
+ok "ultrafeedback, hh-rlhf: preference pairs" '
+    pairs() { printf "%s\n" "$2" | verl-data -q - -m "$bytes" --dataset $1 --preference -o t.dp && verl-dump -f "[.raw_prompt[-1].content, .response_text]" t.dp | tr -d "\n"; }
+    u="{\"role\": \"user\", \"content\": \"q\"}"
+    [ "$(pairs ultrafeedback "{\"prompt\": \"q\", \"chosen\": [$u, {\"role\": \"assistant\", \"content\": \"a\"}], \"rejected\": [$u, {\"role\": \"assistant\", \"content\": \"b\"}], \"score_chosen\": 8.5}")" = \
+        "[\"q\",\"a<|end|>\"][\"q\",\"b<|end|>\"]" ]
+    h="\\n\\nHuman: q\\n\\nAssistant: x\\n\\nHuman: q2\\n\\nlast\\n\\nAssistant: "
+    [ "$(pairs hh-rlhf "{\"chosen\": \"${h}a\", \"rejected\": \"${h}b\"}")" = "[\"q2\\n\\nlast\",\"a<|end|>\"][\"q2\\n\\nlast\",\"b<|end|>\"]" ] ||
+        { verl-dump t.dp; false; }'
+
 if [ -n "$SHARED" ]; then
     d=$SHARED/data/datasets
     while read -r n file name map; do

@@ -106,6 +106,26 @@ static const struct vl_data_map maps[] = {
       "  if .tool_calls then .tool_calls |= map(\n"
       "    if .function.arguments then .function.arguments = (.function.arguments | object)\n"
       "    else . end) else . end)" },
+    { "sharegpt", "--sft on {conversations: [{from, value}]}, also {system, conversations}",
+      "def role: {human: \"user\", user: \"user\", gpt: \"assistant\", assistant: \"assistant\",\n"
+      "  system: \"system\", tool: \"tool\", observation: \"tool\"}[.] // error(\"no such role: "
+      "\\(.)\");\n"
+      "{messages: ((if .system then [{role: \"system\", content: .system}] else [] end)\n"
+      "  + (.conversations | map({role: (.from | role), content: .value})))}" },
+    { "alpaca", "--sft on {instruction, input, output}, as one user message and its answer",
+      "{messages: [\n"
+      "  {role: \"user\", content: (.instruction + (if (.input // \"\") == \"\" then \"\" else "
+      "\"\\n\\n\" + .input end))},\n"
+      "  {role: \"assistant\", content: .output}]}" },
+    { "ultrafeedback", "--preference on the binarized set: lists that hold the prompt",
+      "{chosen, rejected, extra_info: del(.prompt, .messages, .chosen, .rejected)}" },
+    { "hh-rlhf",
+      "--preference on Anthropic's pairs: \"Human: \" and \"Assistant: \" become messages",
+      "def turns: [splits(\"\\n\\n(?=Human: |Assistant: )\")] | map(select(. != \"\")) | map(\n"
+      "  if startswith(\"Human: \") then {role: \"user\", content: .[7:]}\n"
+      "  elif startswith(\"Assistant: \") then {role: \"assistant\", content: .[11:]}\n"
+      "  else error(\"neither Human nor Assistant: \\(.)\") end);\n"
+      "{chosen: (.chosen | turns), rejected: (.rejected | turns)}" },
     { NULL, NULL, NULL },
 };
 
