@@ -133,6 +133,17 @@ END
         jq -c "del(.answer)" "$d/math500/test.jsonl" | verl-data -q - -m "$bytes" --dataset math -o m.dp
         verl-dump -r -f .reward_model.ground_truth m.dp >got
         jq -r .answer "$d/math500/test.jsonl" | diff - got'
+    while read -r file name answer; do
+        ok "$file: its own answers score 1 under the scorer that --dataset $name chooses" '
+            verl-data -q "$d/$file" -m "$bytes" --dataset $name --sft --map ".response = $answer" -o s.dp
+            verl-reward -q -i s.dp | verl-dump -f .score - | sort | uniq -c >got
+            [ "$(wc -l <got)" = 1 ] && grep -q " 1$" got || { cat got; false; }'
+    done <<'END'
+gsm8k/test.jsonl gsm8k .extra_info.answer
+math500/test.jsonl math .extra_info.solution
+aime/aime2024.jsonl aime "so\nAnswer: \(.reward_model.ground_truth)"
+aime/aime2025.jsonl aime "so\nAnswer: \(.reward_model.ground_truth)"
+END
 else
     skip "no shared data sets"
 fi
