@@ -83,6 +83,10 @@ void vl_cpu_rmsnorm(void *ctx, float *y, float *rstd, const float *x, const floa
                     int64_t C, float eps);
 void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const float *x,
                         const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+void vl_cpu_head_norm(void *ctx, float *x, int64_t stride, float *x0, float *rstd, const float *w,
+                      int64_t N, int32_t heads, int32_t D, float eps);
+void vl_cpu_head_norm_bwd(void *ctx, float *dx, int64_t stride, float *dw, const float *x0,
+                          const float *w, const float *rstd, int64_t N, int32_t heads, int32_t D);
 void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir);
 void vl_cpu_swiglu(void *ctx, float *h, const float *gu, int64_t N, int64_t F);

@@ -15,7 +15,7 @@ struct job {
     const struct vl_kern *k;
     int64_t n, per; /* per: pieces of a task */
     int64_t N, C, stride;
-    float *y, *z;
+    float *y, *z, *x0;
     const float *a, *b, *c, *d;
     const int32_t *ids;
     const int64_t *rows;
@@ -109,6 +109,63 @@ void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const 
     run(ctx, j, (double)(16 * N)); /* dw first: dx may be dy */
     j.one = rmsnorm_dx_row, j.n = N, j.y = dx, j.c = w, j.flag = accumulate;
     run(ctx, j, 2.0 * (double)C);
+}
+
+static void head_norm_row(const struct job *j, int64_t n)
+{
+    float *x = j->y + n * j->stride, *x0 = j->x0 + n * j->heads * j->C;
+
+    memcpy(x0, x, (size_t)(j->heads * j->C) * sizeof *x);
+    for (int32_t h = 0; h < j->heads; h++)
+        j->z[n * j->heads + h] = j->k->rmsnorm(x + h * j->C, x0 + h * j->C, j->b, j->C, j->f);
+}
+
+void vl_cpu_head_norm(void *ctx, float *x, int64_t stride, float *x0, float *rstd, const float *w,
+                      int64_t N, int32_t heads, int32_t D, float eps)
+{
+    run(ctx,
+        (struct job){ head_norm_row, .n = N, .C = D, .stride = stride, .heads = heads, .y = x,
+                      .x0 = x0, .z = rstd, .b = w, .f = eps },
+        1.5 * heads * D);
+}
+
+static void head_norm_dw_cols(const struct job *j, int64_t i)
+{
+    int64_t at = i * 16, w = at_most(j->C - at, 16);
+
+    for (int64_t n = 0; n < j->N; n++)
+        j->k->rmsnorm_dw(j->z + at, j->y + n * j->stride + at, j->b + n * j->heads * j->C + at,
+                         j->d + n * j->heads, j->heads, j->C, w);
+}
+
+static void head_norm_dx_row(const struct job *j, int64_t n)
+{
+    for (int32_t h = 0; h < j->heads; h++) {
+        float *dx = j->y + n * j->stride + h * j->C;
+        int64_t at = n * j->heads + h;
+
+        j->k->rmsnorm_dx(dx, dx, j->b + at * j->C, j->c, j->d[at], j->C, 0);
+    }
+}
+
+void vl_cpu_head_norm_bwd(void *ctx, float *dx, int64_t stride, float *dw, const float *x0,
+                          const float *w, const float *rstd, int64_t N, int32_t heads, int32_t D)
+{
+    struct job j = { head_norm_dw_cols,
+                     .n = (D + 15) / 16,
+                     .N = N,
+                     .C = D,
+                     .stride = stride,
+                     .heads = heads,
+                     .y = dx,
+                     .z = dw,
+                     .b = x0,
+                     .c = w,
+                     .d = rstd };
+
+    run(ctx, j, 16.0 * (double)N * heads); /* dw first: it reads dy */
+    j.one = head_norm_dx_row, j.n = N;
+    run(ctx, j, 2.0 * heads * D);
 }
 
 /* One position's cos and sin, unzipped for the vector loop; flag < 0 negates sin. */

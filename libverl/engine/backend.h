@@ -113,12 +113,20 @@ struct vl_backend {
     void (*embed_dw)(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
                      int64_t C);
 
-    /* rows (N groups of C): y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps); rstd (N) kept.
-     * Also q/k norm with N*H rows of D. backward: dx (+)=, dw += in row order */
+    /* rows: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps); rstd (N) kept.
+     * backward: dx (+)=, dw += in row order */
     void (*rmsnorm)(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
                     int64_t C, float eps);
     void (*rmsnorm_bwd)(void *ctx, float *dx, float *dw, const float *dy, const float *x,
                         const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+
+    /* q/k norm: rmsnorm of each head of x (N, heads, D), row stride `stride` floats, in place; x0
+     * (N, heads, D) keeps what came in. backward: dx, row stride `stride`, holds dy and becomes dx;
+     * dw (D) += in row order, heads in order within a row */
+    void (*head_norm)(void *ctx, float *x, int64_t stride, float *x0, float *rstd, const float *w,
+                      int64_t N, int32_t heads, int32_t D, float eps);
+    void (*head_norm_bwd)(void *ctx, float *dx, int64_t stride, float *dw, const float *x0,
+                          const float *w, const float *rstd, int64_t N, int32_t heads, int32_t D);
 
     /* rotate halves of heads in place: x (N, heads, D), row stride `stride` floats; table
      * (positions, D/2, 2) of cos, sin (dev); pos (N) host. dir -1 = transpose (backward) */

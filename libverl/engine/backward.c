@@ -31,28 +31,18 @@ static void head_backward(struct vl_engine *g, const float *dlogp, const float *
     be->scatter_add(be->ctx, w->dx, w->dxo, g->out, g->M, c->C);
 }
 
-/* dqkv0 from dqkv: the norms' inputs are gathered again from the kept qkv0. */
 static void qk_norm_backward(struct vl_engine *g, const struct vl_layer *y, const struct vl_acts *a)
 {
     const struct vl_config *c = &g->cfg;
     struct vl_backend *be = g->be;
-    struct vl_work *w = &g->work;
-    int64_t N = g->N, nq = N * c->H, nk = N * c->K, D = c->D;
-    const int64_t *q = vl_head_rows(g, N), *k = q + nq, *v = k + nk;
+    int32_t H = (int32_t)c->H, K = (int32_t)c->K, D = (int32_t)c->D;
+    int64_t A = vl_qkv_width(c);
+    float *dq = g->work.dqkv, *dk = dq + H * D;
 
-    be->zero(be->ctx, w->dqkv0, (size_t)(N * vl_qkv_width(c)) * sizeof(float));
-    be->gather(be->ctx, w->hv, w->dqkv, v, nk, D);
-    be->scatter_add(be->ctx, w->dqkv0, w->hv, v, nk, D);
-    be->gather(be->ctx, w->hk, a->qkv0, k, nk, D);
-    be->gather(be->ctx, w->hv, w->dqkv, k, nk, D);
-    be->rmsnorm_bwd(be->ctx, w->dhk, vl_grad(g, y->k_norm), w->hv, w->hk, vl_par(g, y->k_norm),
-                    a->rstd_k, nk, D, 0);
-    be->scatter_add(be->ctx, w->dqkv0, w->dhk, k, nk, D);
-    be->gather(be->ctx, w->hq, a->qkv0, q, nq, D);
-    be->gather(be->ctx, w->datt, w->dqkv, q, nq, D); /* datt (N, HD) is free by now */
-    be->rmsnorm_bwd(be->ctx, w->dhq, vl_grad(g, y->q_norm), w->datt, w->hq, vl_par(g, y->q_norm),
-                    a->rstd_q, nq, D, 0);
-    be->scatter_add(be->ctx, w->dqkv0, w->dhq, q, nq, D);
+    be->head_norm_bwd(be->ctx, dk, A, vl_grad(g, y->k_norm), a->k0, vl_par(g, y->k_norm), a->rstd_k,
+                      g->N, K, D);
+    be->head_norm_bwd(be->ctx, dq, A, vl_grad(g, y->q_norm), a->q0, vl_par(g, y->q_norm), a->rstd_q,
+                      g->N, H, D);
 }
 
 static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const struct vl_acts *a)
@@ -91,10 +81,8 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     be->linear_dx(be->ctx, w->datt, w->dx, y->w_o, N, 0);
     be->attention_bwd(be->ctx, dqkv, w->datt, a->att, a->lse, a->qkv, g->seq, g->nseq, &at);
     be->rope(be->ctx, dqkv, A, g->rope, g->pos, N, (int32_t)(c->H + c->K), at.D, -1);
-    if (c->qk_norm) {
+    if (c->qk_norm)
         qk_norm_backward(g, y, a);
-        dqkv = w->dqkv0;
-    }
     be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, a->n1, N, A, c->C);
     if (y->qkv_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->qkv_bias), dqkv, N, A);

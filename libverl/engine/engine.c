@@ -277,7 +277,6 @@ void vl_engine_free(struct vl_engine *g)
             g->be->free(g->be->ctx, dev[i]);
     free(g->layer);
     free(g->work.layer);
-    free(g->head_rows);
     free(g->ids);
     free(g->pos);
     free(g->target);
@@ -303,7 +302,8 @@ static void layout_acts(struct vl_arena *a, struct vl_acts *y, const struct vl_c
 {
     y->n1 = take(a, N, c->C);
     y->rstd1 = take(a, N, 1);
-    y->qkv0 = c->qk_norm ? take(a, N, vl_qkv_width(c)) : NULL;
+    y->q0 = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
+    y->k0 = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
     y->rstd_q = c->qk_norm ? take(a, N, c->H) : NULL;
     y->rstd_k = c->qk_norm ? take(a, N, c->K) : NULL;
     y->qkv = take(a, N, vl_qkv_width(c));
@@ -325,9 +325,6 @@ static void layout_backward(struct vl_arena *a, struct vl_work *w, const struct 
     w->dgu = take(a, N, 2 * c->F);
     w->datt = take(a, N, c->H * c->D);
     w->dqkv = take(a, N, vl_qkv_width(c));
-    w->dqkv0 = c->qk_norm ? take(a, N, vl_qkv_width(c)) : NULL;
-    w->dhq = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
-    w->dhk = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
     w->dxo = take(a, M, c->C);
     w->dxn = take(a, M, c->C);
     w->dvalue = take(a, M, 1);
@@ -353,9 +350,6 @@ void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_confi
             w->layer[l] = y;
     }
     w->xL = train ? take(a, N, c->C) : shared.x;
-    w->hq = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
-    w->hk = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
-    w->hv = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
     w->xo = take(a, M, c->C);
     w->rstd_f = take(a, M, 1);
     w->xn = take(a, M, c->C);

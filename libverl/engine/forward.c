@@ -19,45 +19,16 @@ struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l)
                              .scale = (float)(1.0 / sqrt((double)c->D)) };
 }
 
-const int64_t *vl_head_rows(struct vl_engine *g, int64_t N)
-{
-    const struct vl_config *c = &g->cfg;
-    int64_t heads = c->H + 2 * c->K, first[] = { 0, c->H, c->H + c->K };
-    int64_t count[] = { c->H, c->K, c->K }, *r;
-
-    if (N * heads > g->head_rows_cap) {
-        free(g->head_rows);
-        g->head_rows_cap = N * heads;
-        g->head_rows = vl_alloc((size_t)g->head_rows_cap * sizeof *g->head_rows);
-    }
-    r = g->head_rows;
-    for (int part = 0; part < 3; part++)
-        for (int64_t n = 0; n < N; n++)
-            for (int64_t h = 0; h < count[part]; h++)
-                *r++ = n * heads + first[part] + h;
-    return g->head_rows;
-}
-
-/* a->qkv = a->qkv0 with q and k heads normed, v copied. Adding to zeros is the copy: -0 becomes +0
- * wherever the pass runs, so bits still agree. */
 static void qk_norm(struct vl_engine *g, const struct vl_layer *y, struct vl_acts *a, int64_t N)
 {
     const struct vl_config *c = &g->cfg;
     struct vl_backend *be = g->be;
-    struct vl_work *w = &g->work;
-    const int64_t *q = vl_head_rows(g, N), *k = q + N * c->H, *v = k + N * c->K;
-    int64_t nq = N * c->H, nk = N * c->K, D = c->D;
+    int32_t H = (int32_t)c->H, K = (int32_t)c->K, D = (int32_t)c->D;
+    int64_t A = vl_qkv_width(c);
+    float eps = (float)c->rms_eps;
 
-    be->zero(be->ctx, a->qkv, (size_t)(N * vl_qkv_width(c)) * sizeof(float));
-    be->gather(be->ctx, w->hv, a->qkv0, v, nk, D);
-    be->scatter_add(be->ctx, a->qkv, w->hv, v, nk, D);
-    be->gather(be->ctx, w->hk, a->qkv0, k, nk, D);
-    be->rmsnorm(be->ctx, w->hv, a->rstd_k, w->hk, vl_par(g, y->k_norm), nk, D, (float)c->rms_eps);
-    be->scatter_add(be->ctx, a->qkv, w->hv, k, nk, D);
-    be->gather(be->ctx, w->hq, a->qkv0, q, nq, D);
-    /* att (N, HD) is written only after this */
-    be->rmsnorm(be->ctx, a->att, a->rstd_q, w->hq, vl_par(g, y->q_norm), nq, D, (float)c->rms_eps);
-    be->scatter_add(be->ctx, a->qkv, a->att, q, nq, D);
+    be->head_norm(be->ctx, a->qkv, A, a->q0, a->rstd_q, vl_par(g, y->q_norm), N, H, D, eps);
+    be->head_norm(be->ctx, a->qkv + H * D, A, a->k0, a->rstd_k, vl_par(g, y->k_norm), N, K, D, eps);
 }
 
 void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *xnext,
@@ -71,7 +42,7 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
     float eps = (float)c->rms_eps, *k = kv ? kv->k[l] : NULL, *v = kv ? kv->v[l] : NULL;
 
     be->rmsnorm(be->ctx, a->n1, a->rstd1, a->x, vl_par(g, y->attn_norm), N, c->C, eps);
-    be->linear(be->ctx, c->qk_norm ? a->qkv0 : a->qkv, a->n1, y->w_qkv, vl_par(g, y->qkv_bias), N);
+    be->linear(be->ctx, a->qkv, a->n1, y->w_qkv, vl_par(g, y->qkv_bias), N);
     if (c->qk_norm)
         qk_norm(g, y, a, N);
     be->rope(be->ctx, a->qkv, vl_qkv_width(c), g->rope, pos, N, (int32_t)(c->H + c->K), at.D, 1);

@@ -19,7 +19,7 @@ struct vl_layer {
 struct vl_acts {
     float *x;               /* (N, C) layer input */
     float *n1, *rstd1;      /* (N, C), (N) normed input */
-    float *qkv0;            /* (N, A) before q/k norm; NULL when the model has none */
+    float *q0, *k0;         /* (N, HD), (N, KD) before q/k norm; NULL when the model has none */
     float *rstd_q, *rstd_k; /* (N, H), (N, K) */
     float *qkv;             /* (N, A) after q/k norm and rope */
     float *att, *lse;       /* (N, HD), (N, H) */
@@ -33,9 +33,8 @@ struct vl_work {
     float *xL;               /* (N, C) after the last layer */
     float *xo, *rstd_f, *xn; /* (M, C), (M), (M, C) output rows before and after the final norm */
     float *value;            /* (M) */
-    float *hq, *hk, *hv;     /* (N*H, D), (N*K, D) x2: heads made contiguous for q/k norm */
     /* backward */
-    float *dx, *dn, *dh, *dgu, *datt, *dqkv, *dqkv0, *dhq, *dhk; /* as their forward twins */
+    float *dx, *dn, *dh, *dgu, *datt, *dqkv; /* as their forward twins */
     float *dxo, *dxn, *dvalue;
 };
 
@@ -62,8 +61,6 @@ struct vl_engine {
     void *arena;
     size_t arena_bytes;
     struct vl_work work;
-    int64_t *head_rows; /* host: q, k, v head rows of the (N*(H+2K), D) view, for q/k norm */
-    int64_t head_rows_cap;
 
     /* the kept forward pass */
     int kept;
@@ -108,7 +105,5 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
 /* Embedding and all layers into g->work.xL, then output rows through the final norm to work.xn. */
 void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv);
 struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l);
-/* Rows of the (N*(H+2K), D) view that hold q (N*H), then k (N*K), then v (N*K) heads. */
-const int64_t *vl_head_rows(struct vl_engine *g, int64_t N);
 
 #endif

@@ -63,8 +63,8 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         int64_t N = 23;
         int32_t ids[23];
         float *x = krand(N * 2 * C, 3, 1), *w = krand(C, 1, 2), *dy = krand(N * 2 * C, 1, 3);
-        float *y = kzero(N * 2 * C), *rstd = kzero(N), *dw = krand(C, 1, 4);
-        float *E = krand(5 * C, 1, 5);
+        float *y = kzero(N * 2 * C), *rstd = kzero(2 * N), *dw = krand(C, 1, 4);
+        float *E = krand(5 * C, 1, 5), *x0 = kzero(N * 2 * C);
 
         be->rmsnorm(be->ctx, y, rstd, x, w, N, C, 1e-5f);
         kput(out, y, N * C);
@@ -74,6 +74,14 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         kput(out, dw, C);
         be->rmsnorm_bwd(be->ctx, y, dw, dy, x, w, rstd, N, C, 0);
         kput(out, y, N * C);
+        memcpy(y, x, (size_t)(N * 2 * C) * 4); /* two heads */
+        be->head_norm(be->ctx, y, 2 * C, x0, rstd, w, N, 2, (int32_t)C, 1e-5f);
+        assert_memory_equal(x0, x, (size_t)(N * 2 * C) * 4);
+        kput(out, y, N * 2 * C);
+        memcpy(y, dy, (size_t)(N * 2 * C) * 4);
+        be->head_norm_bwd(be->ctx, y, 2 * C, dw, x0, w, rstd, N, 2, (int32_t)C);
+        kput(out, y, N * 2 * C);
+        kput(out, dw, C);
         be->swiglu(be->ctx, y, x, N, C);
         kput(out, y, N * C);
         be->swiglu_bwd(be->ctx, y, dy, x, N, C);
@@ -87,7 +95,7 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         be->add(be->ctx, y, x, N * C);
         be->scale(be->ctx, y, 0.3f, N * C);
         kput(out, y, N * C);
-        free(x), free(w), free(dy), free(y), free(rstd), free(dw), free(E);
+        free(x0), free(x), free(w), free(dy), free(y), free(rstd), free(dw), free(E);
     }
 }
 

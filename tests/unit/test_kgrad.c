@@ -186,6 +186,42 @@ static void test_rmsnorm(void **state)
     free(x), free(r), free(y), free(d);
 }
 
+/* The heads of rows that lie 3 floats apart, normed in place, are the rows of rmsnorm. */
+static void test_head_norm(void **state)
+{
+    enum { N = 4, H = 3, D = 11, S = H * D + 3 };
+    float *x = krand(N * S, 1, 1), *w = krand(D, 1, 2), *dy = krand(N * S, 1, 3);
+    float *y = kzero(N * S), *x0 = kzero(N * H * D), *dw = kzero(D), rstd[N * H], *d = kzero(N * S);
+    float *rx = kzero(N * H * D), *rdy = kzero(N * H * D), *ry = kzero(N * H * D);
+    float *rd = kzero(N * H * D), *rdw = kzero(D), rr[N * H];
+
+    (void)state;
+    for (int n = 0; n < N; n++) {
+        memcpy(rx + n * H * D, x + n * S, H * D * 4);
+        memcpy(rdy + n * H * D, dy + n * S, H * D * 4);
+    }
+    for (int k = 0; k < kset.isas; k++) {
+        struct vl_backend *be = kset.be[k];
+
+        memset(dw, 0, D * 4), memset(rdw, 0, D * 4);
+        memcpy(y, x, N * S * 4), memcpy(d, dy, N * S * 4);
+        be->head_norm(be->ctx, y, S, x0, rstd, w, N, H, D, 1e-5f);
+        be->head_norm_bwd(be->ctx, d, S, dw, x0, w, rstd, N, H, D);
+        be->rmsnorm(be->ctx, ry, rr, rx, w, N * H, D, 1e-5f);
+        be->rmsnorm_bwd(be->ctx, rd, rdw, rdy, rx, w, rr, N * H, D, 0);
+        assert_memory_equal(dw, rdw, D * 4);
+        assert_memory_equal(rstd, rr, sizeof rr);
+        for (int n = 0; n < N; n++) {
+            assert_memory_equal(y + n * S, ry + n * H * D, H * D * 4);
+            assert_memory_equal(d + n * S, rd + n * H * D, H * D * 4);
+            assert_memory_equal(y + n * S + H * D, x + n * S + H * D, 3 * 4); /* not touched */
+            assert_memory_equal(d + n * S + H * D, dy + n * S + H * D, 3 * 4);
+        }
+    }
+    free(x), free(w), free(dy), free(y), free(x0), free(dw), free(d);
+    free(rx), free(rdy), free(ry), free(rd), free(rdw);
+}
+
 /* rope: pairs (i, i + D/2) turned by angle pos * freq_i */
 struct rope_arg {
     int64_t stride;
@@ -525,17 +561,12 @@ static void test_adamw_unchanged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_linear_bf16),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_entropy_floor),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_adamw_unchanged),
+        cmocka_unit_test(test_linear),        cmocka_unit_test(test_linear_bf16),
+        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_head_norm),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_head),
+        cmocka_unit_test(test_entropy_floor), cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_adamw),         cmocka_unit_test(test_adamw_unchanged),
     };
     return cmocka_run_group_tests(tests, kset_open, kset_close);
 }
