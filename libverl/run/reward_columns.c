@@ -113,33 +113,30 @@ static void add_errors(struct vl_batch *b, const struct vl_reward_result *r)
 static int add_scores(struct vl_batch *b, const struct vl_reward_rows *rows,
                       const struct vl_reward_result *r, struct vl_err *e)
 {
-    int32_t *ids = vl_alloc((size_t)rows->R * sizeof *ids);
     int64_t inner[1] = { rows->R }, last;
     struct vl_col *tokens, *score, *acc;
     float *t, *s, *a;
 
     /* a pointer to a column holds until the next one is added */
     if (vl_batch_add_tensor(b, "token_level_scores", VL_F32, 1, inner, &tokens, e))
-        goto done;
+        return e->code;
     t = tokens->data;
     if (vl_batch_add_tensor(b, "score", VL_F32, 0, NULL, &score, e))
-        goto done;
+        return e->code;
     s = score->data;
     if (vl_batch_add_tensor(b, "acc", VL_F32, 0, NULL, &acc, e))
-        goto done;
+        return e->code;
     a = acc->data;
     for (int64_t i = 0; i < r->rows; i++) {
         int scored = !r->s[i].why;
 
         s[i] = scored ? (float)r->s[i].score : NAN;
         a[i] = scored ? (float)r->s[i].acc : NAN;
-        vl_reward_ids(rows, i, ids, &last);
+        vl_reward_length(rows, i, &last);
         if (scored && last >= 0)
             t[i * rows->R + last] = (float)(r->s[i].score + r->s[i].extra_reward);
     }
-done:
-    free(ids);
-    return e->code;
+    return 0;
 }
 
 /* ---- metrics ---- */
@@ -323,7 +320,6 @@ int vl_reward_from_model(struct vl_ctx *x, struct vl_batch *b, struct vl_reward_
 {
     struct vl_reward_rows rows = { 0 };
     const float *rm;
-    int32_t *ids;
     int64_t last;
 
     if (vl_reward_rows_open(&rows, b, source_key, e) ||
@@ -333,9 +329,8 @@ int vl_reward_from_model(struct vl_ctx *x, struct vl_batch *b, struct vl_reward_
     vl_info(&x->log,
             "scores are the column rm_scores; give --scorer, --jq or --command for others");
     res->rows = b->rows;
-    ids = vl_alloc((size_t)rows.R * sizeof *ids);
     for (int64_t i = 0; i < b->rows; i++) {
-        vl_reward_ids(&rows, i, ids, &last);
+        vl_reward_length(&rows, i, &last);
         if (last < 0)
             vl_score_fail(&res->s[i], "the response has no valid token");
         else if (isnan(rm[i * rows.R + last]))
@@ -346,7 +341,6 @@ int vl_reward_from_model(struct vl_ctx *x, struct vl_batch *b, struct vl_reward_
         else
             res->s[i].score = res->s[i].acc = (double)rm[i * rows.R + last];
     }
-    free(ids);
     return e->code ? e->code : vl_reward_store(x, b, &rows, res, e);
 }
 

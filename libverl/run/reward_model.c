@@ -115,7 +115,7 @@ static void response_text(const struct maker *w, int64_t i, struct vl_buf *out)
 {
     const struct vl_reward_rows *r = w->rows;
     int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids), eos = vl_tok_eos(r->tok);
-    int64_t last, n = vl_reward_ids(r, i, ids, &last), kept = 0;
+    int64_t n = vl_reward_ids(r, i, ids), kept = 0;
 
     for (int64_t k = 0; k < n; k++)
         if (!r->keep_special || ids[k] != eos)
@@ -245,13 +245,12 @@ static int put_row(struct maker *w, int64_t i, struct vl_buf *out, struct vl_err
 /* The rows of this rank, divided by the policy's token counts. Rows without a response need none. */
 static int make_share(struct maker *w, struct vl_buf *mine, struct vl_err *e)
 {
-    int64_t rows = w->rows->b->rows, last;
+    int64_t rows = w->rows->b->rows;
     int64_t *cost = vl_alloc((size_t)rows * sizeof *cost);
     int64_t *first = vl_alloc((size_t)(w->x->comm.size + 1) * sizeof *first);
-    int32_t *ids = vl_alloc((size_t)w->rows->R * sizeof *ids);
 
     for (int64_t i = 0; i < rows; i++)
-        cost[i] = vl_reward_ids(w->rows, i, ids, &last);
+        cost[i] = vl_reward_length(w->rows, i, NULL);
     vl_comm_cut(w->x->comm.size, cost, rows, first);
     for (int64_t i = first[w->x->comm.rank]; i < first[w->x->comm.rank + 1] && !e->code; i++) {
         if (cost[i])
@@ -261,7 +260,6 @@ static int make_share(struct maker *w, struct vl_buf *mine, struct vl_err *e)
     }
     free(cost);
     free(first);
-    free(ids);
     return e->code;
 }
 
@@ -397,18 +395,16 @@ static int add_column(struct vl_batch *b, const struct vl_reward_rows *rows, con
                       const struct vl_model *model, struct vl_err *e)
 {
     float *s = vl_alloc((size_t)rows->R * (size_t)m->rows * sizeof *s);
-    int32_t *ids = vl_alloc((size_t)rows->R * sizeof *ids);
     int64_t last;
 
     for (int64_t i = 0; i < m->rows; i++) {
-        vl_reward_ids(rows, i, ids, &last);
+        vl_reward_length(rows, i, &last);
         if (last >= 0)
             s[i * rows->R + last] = m->why[i] ? NAN : m->score[i];
     }
     if (!vl_infer_add(b, "rm_scores", rows->R, s, e))
         vl_weights_set(b, "rm_scores", model);
     free(s);
-    free(ids);
     return e->code;
 }
 

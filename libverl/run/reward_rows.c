@@ -97,23 +97,34 @@ int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, cons
     return ids_fit(r, "prompts", r->prompts, r->prompt_valid, r->P, e);
 }
 
-int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last)
+int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids)
 {
     const int64_t *id = r->responses + i * r->R, *valid = r->valid + i * r->stride;
     int64_t n = 0;
 
-    *last = -1;
     for (int64_t t = 0; t < r->R; t++)
-        if (valid[t]) {
+        if (valid[t])
             ids[n++] = (int32_t)id[t];
-            *last = t;
-        }
+    return n;
+}
+
+int64_t vl_reward_length(const struct vl_reward_rows *r, int64_t i, int64_t *last)
+{
+    const int64_t *valid = r->valid + i * r->stride;
+    int64_t n = 0, t = r->R - 1;
+
+    for (int64_t k = 0; k < r->R; k++)
+        n += valid[k]; /* 0 or 1 */
+    while (t >= 0 && !valid[t])
+        t--;
+    if (last)
+        *last = t;
     return n;
 }
 
 int64_t vl_reward_text(const struct vl_reward_rows *r, int64_t i, int32_t *ids, struct vl_buf *out)
 {
-    int64_t last, n = vl_reward_ids(r, i, ids, &last);
+    int64_t n = vl_reward_ids(r, i, ids);
 
     vl_tok_decode(r->tok, ids, (size_t)n, !r->keep_special, out);
     return n;
@@ -157,8 +168,9 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
 {
     int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids);
     struct vl_buf text = { 0 }, truth = { 0 };
-    int64_t last, n = vl_reward_ids(r, i, ids, &last);
+    int64_t n = vl_reward_ids(r, i, ids), last;
 
+    vl_reward_length(r, i, &last);
     vl_buf_str(out, "{\"id\":");
     vl_json_put_i64(out, id);
     put_json(out, "uid", r->uid, i);
@@ -229,8 +241,14 @@ static int parse_row(const struct vl_col *c, int64_t i, struct vl_json *j)
 
 void vl_reward_source(const struct vl_reward_rows *r, int64_t i, struct vl_buf *out)
 {
+    size_t n = 0;
+    const char *s = r->source ? vl_col_json(r->source, i, &n) : NULL;
     struct vl_json j;
 
+    if (n >= 2 && *s == '"' && s[n - 1] == '"' && !memchr(s, '\\', n)) { /* as most are */
+        vl_buf_add(out, s + 1, n - 2);
+        return;
+    }
     if (parse_row(r->source, i, &j))
         vl_json_str(&j, 0, out);
     vl_json_free(&j);

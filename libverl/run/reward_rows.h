@@ -29,9 +29,10 @@ struct vl_reward_rows {
 int vl_reward_rows_open(struct vl_reward_rows *r, const struct vl_batch *b, const char *source_key,
                         struct vl_err *e) VL_MUST_CHECK;
 
-/* Valid response ids of row i into ids (R entries); *last = position of the last one, -1 when there
- * is none. Returns their number. */
-int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids, int64_t *last);
+/* Valid response ids of row i into ids (R entries). Returns their number. */
+int64_t vl_reward_ids(const struct vl_reward_rows *r, int64_t i, int32_t *ids);
+/* That number; *last = position of the last one, -1 when there is none (NULL: not wanted). */
+int64_t vl_reward_length(const struct vl_reward_rows *r, int64_t i, int64_t *last);
 /* Appends the response's text: valid ids, without special tokens unless kept. ids: room for R.
  * Returns the number of valid tokens. */
 int64_t vl_reward_text(const struct vl_reward_rows *r, int64_t i, int32_t *ids, struct vl_buf *out);

@@ -49,8 +49,6 @@ struct stream {
 static int add_rows(struct stream *s, struct document *d, struct vl_err *e)
 {
     struct vl_reward_early *early = s->early;
-    int32_t *ids;
-    int64_t last;
 
     d->rows = *s->like;
     d->rows.first = s->rows;
@@ -62,13 +60,11 @@ static int add_rows(struct stream *s, struct document *d, struct vl_err *e)
     d->rows.tok = early->tok;
     early->s = vl_realloc(early->s, (size_t)(early->n + d->b.rows) * sizeof *early->s);
     s->place = vl_realloc(s->place, (size_t)(early->n + d->b.rows) * sizeof *s->place);
-    ids = vl_alloc((size_t)d->rows.R * sizeof *ids);
     for (int64_t i = 0; i < d->b.rows; i++)
-        if (vl_reward_ids(&d->rows, i, ids, &last)) {
+        if (vl_reward_length(&d->rows, i, NULL)) {
             early->s[early->n] = (struct vl_score){ 0 };
             s->place[early->n++] = (struct place){ d, i };
         }
-    free(ids);
     s->rows += d->b.rows;
     return 0;
 }

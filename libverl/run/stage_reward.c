@@ -227,13 +227,11 @@ static int settle(struct work *w, struct vl_err *e)
 static void penalize(struct work *w)
 {
     const struct vl_reward_opts *o = w->o;
-    int32_t *ids = vl_alloc((size_t)w->rows.R * sizeof *ids);
     struct vl_buf members = { 0 };
-    int64_t last;
 
     for (int64_t k = 0; k < w->nasked && o->overlong; k++) {
         struct vl_score *s = &w->s[w->asked[k] - w->first];
-        int64_t n = vl_reward_ids(&w->rows, w->asked[k], ids, &last);
+        int64_t n = vl_reward_length(&w->rows, w->asked[k], NULL);
         double penalty = vl_overlong_penalty(&o->shape, n);
 
         if (s->why)
@@ -248,7 +246,6 @@ static void penalize(struct work *w)
         vl_score_add(s, members.s);
     }
     vl_buf_free(&members);
-    free(ids);
 }
 
 static int refused(const struct work *w, int64_t i)
@@ -260,14 +257,13 @@ static int refused(const struct work *w, int64_t i)
  * model could not score no other scorer is asked for. */
 static int choose_rows(struct work *w, struct vl_err *e)
 {
-    int64_t rows = w->rows.b->rows, *cost, *first, last;
-    int32_t *ids = vl_alloc((size_t)w->rows.R * sizeof *ids);
+    int64_t rows = w->rows.b->rows, *cost, *first;
     int size = w->x->comm.size;
 
     cost = vl_alloc((size_t)rows * sizeof *cost);
     first = vl_alloc((size_t)(size + 1) * sizeof *first);
     for (int64_t i = 0; i < rows; i++)
-        cost[i] = vl_reward_ids(&w->rows, i, ids, &last);
+        cost[i] = vl_reward_length(&w->rows, i, NULL);
     if (on_one_rank(w->o))
         for (int r = 1; r <= size; r++)
             first[r] = rows;
@@ -290,7 +286,6 @@ static int choose_rows(struct work *w, struct vl_err *e)
         }
     free(cost);
     free(first);
-    free(ids);
     return e->code;
 }
 
