@@ -115,15 +115,14 @@ ok "ultrafeedback, hh-rlhf: preference pairs" '
 if [ -n "$SHARED" ]; then
     d=$SHARED/data/datasets
     while read -r n file name map; do
-        ok "$file: all $n rows by --dataset $name, the same bytes by its --map, the same batch by one's own" '
+        ok "$file: all $n rows by --dataset $name, the same bytes by its --map; small ones also the same batch by one's own" '
             verl-data -q "$d/$file" -m "$bytes" --dataset $name -o a.dp
             [ "$(verl-dump --meta a.dp | jq -c "[.data_counts.rows, .data_counts.bad]")" = "[$n,0]" ]
             verl-data -q "$d/$file" -m "$bytes" --map "$(verl-data --print-map $name)" -o b.dp
             cmp a.dp b.dp
-            verl-data -q "$d/$file" -m "$bytes" --map "$map" -o c.dp
-            verl-dump diff a.dp c.dp'
+            [ $n -gt 2000 ] || { verl-data -q "$d/$file" -m "$bytes" --map "$map" -o c.dp; verl-dump diff a.dp c.dp; }'
     done <<'END'
-7473 gsm8k/train.jsonl gsm8k {data_source: "openai/gsm8k", prompt: [{role: "user", content: "\(.question) Let's think step by step and output the final answer after \"####\"."}], ability: "math", reward_model: {style: "rule", ground_truth: (.answer | split("#### ")[1] | gsub(","; ""))}, extra_info: .}
+7473 gsm8k/train.jsonl gsm8k .
 1319 gsm8k/test.jsonl gsm8k {data_source: "openai/gsm8k", prompt: [{role: "user", content: "\(.question) Let's think step by step and output the final answer after \"####\"."}], ability: "math", reward_model: {style: "rule", ground_truth: (.answer | split("#### ")[1] | gsub(","; ""))}, extra_info: .}
 500 math500/test.jsonl math {data_source: "HuggingFaceH4/MATH-500", prompt: [{role: "user", content: "\(.problem) Let's think step by step and output the final answer within \\boxed{}."}], ability: "math", reward_model: {style: "rule", ground_truth: .answer}, extra_info: {solution, subject, level, unique_id}}
 30 aime/aime2024.jsonl aime2024 {data_source: "aime2024", prompt: [{role: "user", content: "Solve the following math problem step by step. The last line of your response should be of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n\(.problem)\n\nRemember to put your answer on its own line after \"Answer:\"."}], ability: "math", reward_model: {style: "rule", ground_truth: (.answer | tonumber | tostring)}, extra_info: {id, solution, url}}
