@@ -93,6 +93,16 @@ ok 'beside another scorer the row has rm_score' '
     [ "$(see rule.dp "(.rm_scores|add)")" = "$(see out.dp .score)" ]
     verl-reward -q -m policy --jq .rm_score -i rule.dp -o later.dp
     [ "$(see later.dp .score)" = "$(see out.dp .score)" ]'
+ok 'as a rule among others, with a weight' '
+    score --rule exact --rule rm:0.5 -i in.dp -o sum.dp
+    [ "$(see sum.dp "(.score_rm - (.rm_scores|add)) | fabs < 1e-6")" = "true true true true true" ]
+    [ "$(see sum.dp "(.score - .score_exact - .score_rm / 2) | fabs < 1e-6")" = "true true true true true" ]
+    [ "$(see sum.dp .acc)" = "1 0 0 1 0" ]
+    echo "reward: {scorers: [exact, {name: rm, weight: 0.5}]}" >two.yaml
+    verl-reward -q -m policy -c two.yaml -i out.dp -o sum2.dp
+    [ "$(see sum2.dp .score)" = "$(see sum.dp .score)" ]
+    exits 65 verl-reward -q -m policy --rule rm -i in.dp -o no.dp 2>err
+    grep -q "row 0 .*rm needs a reward model" err'
 ok 'an input that is too long has no score, unless it is cut' '
     exits 65 score reward_model.max_length=33 -i in.dp -o no.dp 2>err
     grep -q "row 1 (uid \"0-1\", sample 0): 34 tokens for the reward model, more than 33" err || { cat err; false; }

@@ -27,6 +27,7 @@ struct slot {
     int tries;         /* made so far */
     double start, due; /* of the request; of the next try while !sent */
     double after;      /* Retry-After of the last try */
+    double limit;      /* seconds of this try */
     struct vl_http_req req;
     struct vl_buf body;
     int too_big;
@@ -136,6 +137,7 @@ static int prepare(struct run *r, struct slot *s)
     CURL *h = s->h;
     int bad = 0;
 
+    s->limit = limit;
     curl_easy_reset(h); /* keeps the connection */
     bad |= curl_easy_setopt(h, CURLOPT_URL, s->req.url);
 #if LIBCURL_VERSION_NUM >= 0x075500
@@ -257,7 +259,7 @@ static char *reason(const struct run *r, const struct slot *s, CURLcode c, long 
     if (s->too_big)
         vl_buf_printf(&b, "the answer is longer than %zu bytes", r->o->max_body);
     else if (c == CURLE_OPERATION_TIMEDOUT)
-        vl_buf_printf(&b, "no whole answer within %g s%s", r->o->timeout,
+        vl_buf_printf(&b, "no whole answer within %.4g s%s", s->limit,
                       s->body.n || status ? ", only a part of it" : "");
     else if (c)
         vl_buf_str(&b, s->text[0] ? s->text : curl_easy_strerror(c));

@@ -40,6 +40,8 @@ static const struct vl_rule rules[] = {
       vl_score_length },
     { "code", "language|continuous|cases|exact|any_fence",
       "the program in the response, run in a sandbox against test cases", 0, vl_score_code },
+    { "rm", "", "the reward model's score, by --reward-model or the column rm_scores", 1,
+      vl_score_rm },
     { NULL, NULL, NULL, 0, NULL },
 };
 
@@ -75,6 +77,17 @@ static const struct {
     { "searchR1_musique", "search_r1" },
     { "searchR1_bamboogle", "search_r1" },
 };
+
+void vl_score_rm(const struct vl_rule_in *in, struct vl_score *out)
+{
+    if (!in->rm_score)
+        vl_score_fail(out, "rm needs a reward model: give --reward-model DIR, or a batch with "
+                           "rm_scores");
+    else if (!isfinite(*in->rm_score))
+        vl_score_fail(out, "the reward model gave no score");
+    else
+        vl_score_set(out, (double)*in->rm_score);
+}
 
 const struct vl_rule *vl_rules(void)
 {

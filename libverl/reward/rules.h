@@ -40,6 +40,7 @@ struct vl_rule_in {
     int64_t tokens;                        /* valid tokens of the response */
     const struct vl_code_opts *code_opts;  /* NULL: programs cannot be run */
     const struct vl_code_answers *answers; /* code by a service: what it said; else NULL */
+    const float *rm_score; /* the reward model's, NaN where it gave none; NULL: there is no model */
 };
 
 struct vl_rule {
@@ -80,6 +81,7 @@ void vl_score_prime_math(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_search_r1(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_search_r1_part(const struct vl_rule_in *in, struct vl_score *out);
 
+void vl_score_rm(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_math_verify(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_geo3k(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_choice(const struct vl_rule_in *in, struct vl_score *out);

@@ -168,9 +168,9 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
 {
     int32_t *ids = vl_alloc((size_t)r->R * sizeof *ids);
     struct vl_buf text = { 0 }, truth = { 0 };
-    int64_t n = vl_reward_ids(r, i, ids), last;
+    const float *rm = vl_reward_rm_score(r, i);
+    int64_t n = vl_reward_ids(r, i, ids);
 
-    vl_reward_length(r, i, &last);
     vl_buf_str(out, "{\"id\":");
     vl_json_put_i64(out, id);
     put_json(out, "uid", r->uid, i);
@@ -193,8 +193,8 @@ void vl_reward_line(const struct vl_reward_rows *r, int64_t i, int64_t id, struc
         put_json(out, "reward_scores", r->reward_scores, i);
     if (r->rm_scores) {
         vl_buf_str(out, ",\"rm_score\":");
-        if (last >= 0 && isfinite(r->rm_scores[i * r->R + last]))
-            vl_json_put_f32(out, r->rm_scores[i * r->R + last]);
+        if (rm && isfinite(*rm))
+            vl_json_put_f32(out, *rm);
         else
             vl_buf_str(out, "null");
     }
@@ -272,6 +272,15 @@ int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *js
         vl_json_raw(&j, t, text);
     vl_json_free(&j);
     return t >= 0;
+}
+
+const float *vl_reward_rm_score(const struct vl_reward_rows *r, int64_t i)
+{
+    int64_t last = -1;
+
+    if (r->rm_scores)
+        vl_reward_length(r, i, &last);
+    return last >= 0 ? &r->rm_scores[i * r->R + last] : NULL;
 }
 
 const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *buf, size_t size)

@@ -44,6 +44,8 @@ void vl_reward_source(const struct vl_reward_rows *r, int64_t i, struct vl_buf *
  * reward_model has one. */
 int vl_reward_truth(const struct vl_reward_rows *r, int64_t i, struct vl_buf *json,
                     struct vl_buf *text);
+/* The reward model's score of row i, NULL when the batch has none or the row no valid token. */
+const float *vl_reward_rm_score(const struct vl_reward_rows *r, int64_t i);
 /* "row 3 (uid "0-17", sample 2)" for messages. */
 const char *vl_reward_row_name(const struct vl_reward_rows *r, int64_t i, char *buf, size_t size);
 /* VL_E_DATA for a row whose scorer failed, with what else --on-error could do about it. */

@@ -92,6 +92,7 @@ static int score_row(const struct vl_rule_set *set, const struct vl_reward_code 
     in.tokens = vl_reward_text(rows, i, t->ids, &t->text);
     in.text = t->text.n ? t->text.s : "";
     in.n = t->text.n;
+    in.rm_score = vl_reward_rm_score(rows, i);
     vl_rule_set_score(set, &in, t->source.s, t->source.n, &job->s[i - job->first]);
     return 0;
 }

@@ -82,11 +82,13 @@ static void warn_unused(const struct work *w)
                                      { &o->timeout, "--row-timeout" },
                                      { &o->memory, "--memory" },
                                      { 0 } };
-    const struct named model[] = {
-        { &o->rm.tmpl, "--rm-template" },        { &o->rm.plain_special, "--rm-plain-special" },
-        { &o->rm.truncate, "--rm-truncate" },    { &o->rm.compute, "--compute" },
-        { &o->rm.micro_batch, "--micro-batch" }, { 0 }
-    };
+    const struct named model[] = { { &o->rm.tmpl, "--rm-template" },
+                                   { &o->rm.plain_special, "--rm-plain-special" },
+                                   { &o->rm.truncate, "--rm-truncate" },
+                                   { &o->rm.compute, "--compute" },
+                                   { &o->rm.micro_batch, "--micro-batch" },
+                                   { &w->x->common->device, "--device" },
+                                   { 0 } };
     const struct named judge[] = { { &o->judge.model, "--judge-model" },
                                    { &o->judge.path, "--judge-endpoint" },
                                    { &o->judge.request, "--judge-request" },
