@@ -101,6 +101,12 @@ ok "tokens that straddle the end of a turn: 65, or cut there and counted" '
     grep -q "in 1 rows tokens straddle" err
     [ "$(verl-dump -k prompt_text,response_text o.dp)" = "{\"prompt_text\":\"hel\",\"response_text\":\"lo\"}" ]'
 ok "conversations that cannot be trained on" '
+    echo "" >nothing.jinja; echo "{% if not add_generation_prompt %}{{ messages[-1].content }}{% endif %}" >late.jinja
+    for t in nothing late; do
+        data talk.jsonl --sft --template $t.jinja data.ignore_input_ids_mismatch=true 2>err || [ $? = 65 ]
+        echo "{\"messages\": [$u, $a]}" | data --sft - --template $t.jinja 2>err
+        grep -q "no token to train on" err || [ $t = late ]
+    done
     echo "{\"messages\": [$u]}" | exits 65 data --sft - 2>err; grep -q "no assistant message" err
     echo "{\"messages\": [$a]}" | exits 65 data --sft - 2>err; grep -q "first message is the assistant" err
     echo "{\"messages\": [{\"content\": 1}]}" | exits 65 data --sft - 2>err; grep -q "messages is a list, wanted a list of {role, content}" err
@@ -185,6 +191,8 @@ ok "the length policy takes a pair as a whole" '
     data two.jsonl --preference data.max_length=4 --truncation left
     [ "$(rows o.dp .responses | sed -n 2p)" = "[101,103,105]" ]'
 ok "pairs that are none" '
+    echo "{\"prompt\": \"x\", \"chosen\": \"a\", \"rejected\": \"a\"}" | verl-data - -m "$bytes" --preference -o o.dp 2>err
+    grep -q "1 pairs have the same tokens" err
     echo "{\"prompt\": \"x\", \"chosen\": \"a\"}" | exits 65 data --preference - 2>err; grep -q "rejected is missing" err
     echo "{\"chosen\": \"a\", \"rejected\": \"b\"}" | exits 65 data --preference - 2>err; grep -q "do not begin alike" err
     echo "{\"chosen\": [$u, $a], \"rejected\": \"b\"}" | exits 65 data --preference - 2>err; grep -q "rejected is a string, wanted the same as chosen" err

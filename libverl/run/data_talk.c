@@ -250,10 +250,10 @@ int vl_talk_alone(struct vl_row_work *w, const struct vl_row *r, const struct vl
             vl_fail(e, VL_E_DATA,
                     "the chat template does not write messages one after the other, so they cannot "
                     "be taken one by one: --mask last trains on the last turn");
-        else if (system > text.n || memcmp(text.s, single.s, system) != 0)
+        else if (system > text.n || (system && memcmp(text.s, single.s, system) != 0))
             system = 0; /* a system message of its own */
     }
-    if (!e->code)
+    if (!e->code && text.n > system)
         vl_buf_add(out, text.s + system, text.n - system);
     vl_talk_free(&one);
     vl_talk_free(&user);

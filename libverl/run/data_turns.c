@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- turns of a conversation ---- */
-
 /* The text of a conversation and where its pieces end; piece 0 is the prompt. */
 struct pieces {
     struct vl_buf text;
@@ -76,9 +74,9 @@ static int add_context(struct vl_row_work *w, const struct vl_row *r, const stru
         (void)!vl_talk_alone(w, r, t, k, 0, out, e);
     if (!e->code && vl_talk_alone(w, r, t, n - 1, 0, &without, e) == 0 &&
         vl_talk_alone(w, r, t, n - 1, 1, &with, e) == 0) {
-        if (with.n < without.n || memcmp(with.s, without.s, without.n) != 0)
+        if (with.n < without.n || (without.n && memcmp(with.s, without.s, without.n) != 0))
             vl_fail(e, VL_E_DATA, "the chat template has no generation prompt of its own");
-        else
+        else if (with.n > without.n)
             vl_buf_add(out, with.s + without.n, with.n - without.n);
     }
     vl_buf_free(&with);
@@ -99,7 +97,8 @@ static int add_piece(struct vl_row_work *w, const struct vl_row *r, const struct
         return e->code;
     }
     if (!differs(p, &now, n, &why)) {
-        vl_buf_add(&p->text, now.s + p->last.n, now.n - p->last.n);
+        if (now.n > p->last.n)
+            vl_buf_add(&p->text, now.s + p->last.n, now.n - p->last.n);
     } else if (gen && done < n && w->o->ignore_mismatch) {
         (void)!add_context(w, r, t, done, n, &p->text, e);
         p->loose = 1;
@@ -115,7 +114,8 @@ static int add_piece(struct vl_row_work *w, const struct vl_row *r, const struct
     return e->code;
 }
 
-static void trim(struct vl_reply *a, size_t n, int trained)
+/* Ids from n on are trained on, or not. */
+static void mark(struct vl_reply *a, size_t n, int trained)
 {
     a->mask = vl_realloc(a->mask, a->ids.n ? a->ids.n : 1);
     memset(a->mask + n, trained, a->ids.n - n);
@@ -139,7 +139,7 @@ static int tokenize_pieces(struct vl_row_work *w, const struct vl_row *r, const 
 
         if (!split && vl_row_encode(w, r, p->text.s, p->end[k], &part, e) == 0)
             split = part.n > whole.n || part.n < at ||
-                    memcmp(part.id, whole.id, part.n * sizeof *part.id) != 0;
+                    (part.n && memcmp(part.id, whole.id, part.n * sizeof *part.id) != 0);
         if (split && !w->o->ignore_mismatch) {
             vl_fail(e, VL_E_DATA,
                     "tokens of the conversation straddle the place where the assistant's turn %zu "
@@ -149,13 +149,14 @@ static int tokenize_pieces(struct vl_row_work *w, const struct vl_row *r, const 
         } else if (split) { /* piece by piece, from here on */
             size_t from = k ? p->end[k - 1] : 0;
 
-            (void)!vl_row_encode(w, r, p->text.s + from, p->end[k] - from, to, e);
+            if (p->end[k] > from)
+                (void)!vl_row_encode(w, r, p->text.s + from, p->end[k] - from, to, e);
         } else {
             for (; at < part.n; at++)
                 vl_ids_add(to, whole.id[at]);
         }
         if (k && !e->code)
-            trim(reply, had, p->trained[k]);
+            mark(reply, had, p->trained[k]);
         vl_ids_free(&part);
     }
     w->straddled += split;

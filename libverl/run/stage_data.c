@@ -342,15 +342,23 @@ static void report_rows(struct data *d)
                 vl_jq_inexact(d->work.jq));
 }
 
+static int same_answers(const struct vl_row *r)
+{
+    const struct vl_ids *a = &r->reply[0].ids, *b = &r->reply[1].ids;
+
+    return a->n && a->n == b->n && memcmp(a->id, b->id, a->n * sizeof *a->id) == 0;
+}
+
 static void report(struct data *d)
 {
     struct vl_log *log = &d->x->log;
-    int64_t special = 0, rows = 0, tokens = 0;
+    int64_t special = 0, rows = 0, tokens = 0, same = 0;
 
     report_rows(d);
     for (int64_t i = 0; i < d->npick; i++) {
         special += d->pick[i]->special;
         rows += d->pick[i]->special > 0;
+        same += same_answers(d->pick[i]);
         tokens += (int64_t)(d->pick[i]->prompt.n + d->pick[i]->reply[0].ids.n +
                             d->pick[i]->reply[1].ids.n);
     }
@@ -374,6 +382,8 @@ static void report(struct data *d)
                 "the template writes earlier turns of %" PRId64 " rows otherwise; each is taken as "
                 "it is when it is the last (data.ignore_input_ids_mismatch)",
                 d->work.loose);
+    if (same)
+        vl_warn(log, "%" PRId64 " pairs have the same tokens as chosen and as rejected", same);
     if (d->untrained)
         vl_warn(log, "%" PRId64 " rows have no token to train on", d->untrained);
     if (d->work.no_bos)
