@@ -76,6 +76,8 @@ int main(int argc, char **argv)
         REAL("time-limit", NULL, time_limit, "SECONDS", 0, 1e9, VL_F_PROV,
              "then rows end as they are, as aborted; 0: no limit"),
         FLAG(NULL, ROLLOUT "calculate_log_probs", log_probs, VL_F_PROV, "write rollout_log_probs"),
+        WHOLE("logprobs", ROLLOUT "logprobs", topk, "K", 0, 1 << 20, VL_F_PROV,
+              "also record the K likeliest ids of each position and their log-probs"),
         WHOLE("global-steps", NULL, global_steps, "N", 0, UINT32_MAX, VL_F_PROV,
               "training step, part of every draw; taken from the batch"),
         { .type = VL_T_GROUP, .help = "Validation" },
@@ -115,7 +117,7 @@ int main(int argc, char **argv)
         .details =
             "Reads prompts (or input_ids), attention_mask, uid; writes prompts, responses,\n"
             "input_ids, attention_mask, position_ids, response_mask, rollout_log_probs, sample,\n"
-            "finish_reason.\n"
+            "finish_reason, and with --logprobs rollout_topk_ids, rollout_topk_log_probs.\n"
             "  verl-rollout -m MODEL -i prompts.dp -o gen.dp rollout.n=8\n"
             "  verl-rollout --from-json gen.jsonl -m MODEL -i prompts.dp -o gen.dp\n",
         .opts = opts,

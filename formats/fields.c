@@ -40,6 +40,8 @@ static const struct vl_field field[] = {
     TENSOR("responses", VL_I64, "R", VL_PAD_ID, "verl-rollout", "prompts"),
     TENSOR("response_mask", VL_I64, "R", VL_PAD_ZERO, "verl-rollout", "responses"),
     TENSOR("rollout_log_probs", VL_F32, "R", VL_PAD_ZERO, "verl-rollout", "responses"),
+    TENSOR("rollout_topk_ids", VL_I64, "RK", VL_PAD_ZERO, "verl-rollout", "responses"),
+    TENSOR("rollout_topk_log_probs", VL_F32, "RK", VL_PAD_ZERO, "verl-rollout", "responses"),
     JSON("finish_reason", "verl-rollout", "responses"),
     JSON("__num_turns__", "verl-rollout", "responses"),
     TENSOR("input_ids", VL_I64, "S", VL_PAD_ID, "verl-rollout", "responses"),

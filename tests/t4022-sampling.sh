@@ -94,6 +94,30 @@ ok "the same draws with one row at a time and with three threads, and from a con
 	Y
     draw -o t.dp -c run.yaml
     cmp s.dp t.dp"
+ok "--logprobs: the likeliest ids of each position; draws stay" "
+    draw -o s.dp --logprobs 14
+    [ \"\$(ids s.dp)\" = \"\$(ids plain.dp)\" ]
+    verl-dump --schema s.dp | jq -e '[.. | objects | select(.name? == \"rollout_topk_log_probs\")][0].shape == [48, 10, 14]'
+    verl-dump -f '.rollout_log_probs as \$lp | .response_mask as \$m | .rollout_topk_ids as \$ids |
+        .rollout_topk_log_probs as \$top | [.responses, \$m, \$lp, \$ids, \$top] | transpose | map(
+        if .[1] == 0 then (.[3] | all(. == 0)) and (.[4] | all(. == 0)) else
+        (.[0] as \$id | .[3] | index(\$id)) as \$k | .[4][\$k] == .[2] and (.[4] | . == (sort | reverse)) and
+        (.[3] | sort == [range(14)]) and (.[4] | map(exp) | add - 1 | fabs < 1e-5) end) | all' s.dp |
+        sort -u | grep -qx true
+    draw -o t.dp --logprobs 3 rollout.max_num_seqs=2 --threads 2
+    verl-dump -f '[.rollout_topk_ids, .rollout_topk_log_probs]' t.dp >got
+    verl-dump -f '[.rollout_topk_ids, .rollout_topk_log_probs] | map(map(.[:3]))' s.dp | cmp got -
+    draw -o t.dp --temperature 0 --logprobs 1
+    verl-dump -f '[.responses, .response_mask, .rollout_topk_ids] | transpose |
+        all(.[1] == 0 or .[2] == [.[0]])' t.dp | sort -u | grep -qx true"
+if have_mpi; then
+    ok "--logprobs: the same from three ranks" "
+        draw -o s.dp --logprobs 5
+        verl-mpi 3 verl-rollout -q -m model -i p.dp -o t.dp rollout.n=8 rollout.response_length=10 --logprobs 5
+        cmp s.dp t.dp"
+else
+    skip "$why"
+fi
 ok "said: log-probs do not speak of reshaped draws" "
     verl-rollout -m model -i p.dp -o s.dp rollout.response_length=4 --min-p 0.1 2>log
     grep -q 'reshape' log
@@ -116,6 +140,7 @@ refused 64 'expected ID=X' --logit-bias 3=1x
 refused 64 'expected a word' --bad-word ' '
 refused 64 'ends a response' --stop ''
 refused 64 'min_tokens=13 is more than' --min-tokens 13
+refused 64 'the vocabulary has 14 ids' --logprobs 15
 refused 64 'repetition' --repetition-penalty 0
 refused 65 'every id is banned' --logit-bias 0=-inf --logit-bias 1=-inf --logit-bias 2=-inf \
     --logit-bias 3=-inf --logit-bias 4=-inf --logit-bias 5=-inf --logit-bias 6=-inf \

@@ -584,6 +584,7 @@ const struct vl_key vl_keys[] = {
     { "critic.share_prompts", "true", NULL, "verl-update", NULL },
     /* ours: what an inference engine samples by, which verl leaves to the engine */
     { "actor_rollout_ref.rollout.min_p", "0", NULL, "verl-rollout", NULL },
+    { "actor_rollout_ref.rollout.logprobs", "0", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.min_tokens", "0", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.repetition_penalty", "1", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.presence_penalty", "0", NULL, "verl-rollout", NULL },

@@ -57,8 +57,8 @@ struct run {
     struct group **prefill; /* (M) the group whose prompt ends there */
     struct slot **draw;     /* (seqs) slots that sample now */
     int64_t *from;          /* (seqs) row of xn or of hidden */
-    int32_t *id;
-    float *logp;
+    int32_t *id, *top_id;   /* (seqs), (seqs, topk) */
+    float *logp, *top_logp;
     double *u;
     int steered;           /* o->rules say something: */
     struct vl_edits edits; /* of this step's draws */
@@ -119,6 +119,8 @@ void vl_gen_free(struct vl_gen *gen, int64_t n)
     for (int64_t i = 0; gen && i < n; i++) {
         free(gen[i].ids);
         free(gen[i].logp);
+        free(gen[i].top_id);
+        free(gen[i].top_logp);
     }
 }
 
@@ -181,6 +183,8 @@ static int open_run(struct run *r, struct vl_err *e)
     r->id = vl_alloc((size_t)r->seqs * sizeof *r->id);
     r->logp = vl_alloc((size_t)r->seqs * sizeof *r->logp);
     r->u = vl_alloc((size_t)r->seqs * sizeof *r->u);
+    r->top_id = vl_alloc((size_t)(r->seqs * r->o->topk) * sizeof *r->top_id);
+    r->top_logp = vl_alloc((size_t)(r->seqs * r->o->topk) * sizeof *r->top_logp);
     r->steered = vl_rules_any(&r->o->rules);
     r->edits_at = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->edits_at);
     if (open_cache(r, e) || dev_alloc(r, &r->hidden, (size_t)((r->seqs + 1) * c->C), e) ||
@@ -209,9 +213,9 @@ static void close_run(struct run *r)
         free(r->slot[i].page);
         vl_seen_free(&r->slot[i].seen);
     }
-    void *host[] = { r->kv.k, r->kv.v, r->free_page, r->group,  r->slot,    r->ids,
-                     r->pos,  r->seq,  r->out,       r->decode, r->prefill, r->draw,
-                     r->from, r->id,   r->logp,      r->u,      r->edits.a, r->edits_at };
+    void *host[] = { r->kv.k, r->kv.v, r->free_page, r->group,    r->slot,   r->ids,     r->pos,
+                     r->seq,  r->out,  r->decode,    r->prefill,  r->draw,   r->from,    r->id,
+                     r->logp, r->u,    r->edits.a,   r->edits_at, r->top_id, r->top_logp };
 
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         free(host[i]);
@@ -270,6 +274,10 @@ static void admit_sample(struct run *r, struct slot *s, struct group *gr)
     take_pages(r, s->page + s->shared, own);
     gen->ids = vl_alloc((size_t)s->limit * sizeof *gen->ids);
     gen->logp = vl_alloc((size_t)s->limit * sizeof *gen->logp);
+    if (r->o->topk) {
+        gen->top_id = vl_alloc((size_t)(s->limit * r->o->topk) * sizeof *gen->top_id);
+        gen->top_logp = vl_alloc((size_t)(s->limit * r->o->topk) * sizeof *gen->top_logp);
+    }
     gr->admitted++;
     r->next++;
 }
@@ -430,10 +438,27 @@ static int is_stop(const struct vl_gen_opts *o, int32_t id)
     return 0;
 }
 
-static int accept(struct run *r, struct slot *s, int32_t id, float logp, struct vl_err *e)
+/* Ends a response where its token `id`, just added, says so. */
+static int end_or_go_on(struct run *r, struct slot *s, int32_t id, struct vl_err *e)
 {
+    const struct vl_gen *gen = &r->gen[s->gen];
+    int ends = r->o->stop_text && r->o->stop_text(r->o->arg, s->gen, id) &&
+               gen->len >= r->o->rules.min_new;
+
+    if (ends || is_stop(r->o, id))
+        return finish(r, s, VL_FINISH_STOP, e);
+    if (gen->len == s->limit)
+        return finish(r, s, VL_FINISH_LENGTH, e);
+    return 0;
+}
+
+/* Takes what was drawn as row i of this step. */
+static int accept(struct run *r, int64_t i, struct vl_err *e)
+{
+    struct slot *s = r->draw[i];
     struct vl_gen *gen = &r->gen[s->gen];
-    int ends;
+    int64_t K = r->o->topk;
+    int32_t id = r->id[i];
 
     if (id < 0)
         return vl_fail(e, VL_E_DATA,
@@ -441,18 +466,17 @@ static int accept(struct run *r, struct slot *s, int32_t id, float logp, struct 
                        "not finite: the weights hold NaN or overflow%s",
                        r->p[s->group->prompt].row, s->gen % r->o->n, gen->len,
                        r->steered ? ", or every id is banned" : "");
+    if (K) {
+        memcpy(gen->top_id + gen->len * K, r->top_id + i * K, (size_t)K * sizeof *gen->top_id);
+        memcpy(gen->top_logp + gen->len * K, r->top_logp + i * K,
+               (size_t)K * sizeof *gen->top_logp);
+    }
     gen->ids[gen->len] = id;
-    gen->logp[gen->len++] = logp;
+    gen->logp[gen->len++] = r->logp[i];
     r->tokens++;
     if (r->steered)
         vl_seen_add(&s->seen, &r->o->rules, id);
-    ends = r->o->stop_text && r->o->stop_text(r->o->arg, s->gen, id) &&
-           gen->len >= r->o->rules.min_new;
-    if (ends || is_stop(r->o, id))
-        return finish(r, s, VL_FINISH_STOP, e);
-    if (gen->len == s->limit)
-        return finish(r, s, VL_FINISH_LENGTH, e);
-    return 0;
+    return end_or_go_on(r, s, id, e);
 }
 
 static void steer(struct run *r, int64_t n)
@@ -481,8 +505,11 @@ static int draw(struct run *r, int64_t n, struct vl_err *e)
         steer(r, n);
     be->head_sample(be->ctx, r->id, r->logp, NULL, r->xs, r->g->w_head, r->u, &r->o->sampling,
                     r->steered ? r->edits.a : NULL, r->steered ? r->edits_at : NULL, n);
+    if (r->o->topk)
+        be->head_topk(be->ctx, r->top_id, r->top_logp, r->xs, r->g->w_head,
+                      vl_inv_temperature(r->o->sampling.temperature), r->o->topk, n);
     for (int64_t i = 0; i < n; i++)
-        if (accept(r, r->draw[i], r->id[i], r->logp[i], e))
+        if (accept(r, i, e))
             return e->code;
     return 0;
 }

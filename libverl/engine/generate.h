@@ -18,18 +18,21 @@ struct vl_gen_prompt {
     int64_t row;              /* of the input batch, for messages */
 };
 
-/* One sample's result. ids and logp are freed by vl_gen_free. */
+/* One sample's result. The arrays are freed by vl_gen_free. */
 struct vl_gen {
     int32_t *ids; /* (len) the stop id included */
     float *logp;  /* (len) full-vocabulary log-prob at the sampling temperature */
     int32_t len;
     enum vl_finish finish;
+    int32_t *top_id; /* (len, topk) likeliest ids at each position, whatever was drawn, in order; */
+    float *top_logp; /* (len, topk) their log-probs. NULL without topk */
 };
 
 struct vl_gen_opts {
     int64_t n;       /* samples per prompt */
     int64_t max_new; /* response length limit, >= 1 */
     int64_t max_len; /* prompt + response limit, or 0 */
+    int64_t topk;    /* also record the topk likeliest ids of each position; <= V */
     struct vl_sampling sampling;
     struct vl_rules rules; /* what changes the draws of a row; borrowed */
     const int32_t *stop;   /* (nstop) ids that end a response; none: only length ends one */

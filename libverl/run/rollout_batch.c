@@ -7,9 +7,17 @@
 #include "formats/json.h"
 #include "libverl/batch/ops.h"
 
-static const char *const per_token[] = { "prompts",           "responses",    "input_ids",
-                                         "attention_mask",    "position_ids", "response_mask",
-                                         "rollout_log_probs", "sample",       "finish_reason" };
+static const char *const per_token[] = { "prompts",
+                                         "responses",
+                                         "input_ids",
+                                         "attention_mask",
+                                         "position_ids",
+                                         "response_mask",
+                                         "rollout_log_probs",
+                                         "sample",
+                                         "finish_reason",
+                                         "rollout_topk_ids",
+                                         "rollout_topk_log_probs" };
 
 char *vl_uid_of(const struct vl_batch *b, int64_t row, size_t *n)
 {
@@ -29,8 +37,8 @@ char *vl_uid_of(const struct vl_batch *b, int64_t row, size_t *n)
 }
 
 struct columns {
-    int64_t *prompts, *responses, *ids, *mask, *pos, *rmask, *sample;
-    float *logp;
+    int64_t *prompts, *responses, *ids, *mask, *pos, *rmask, *sample, *top_id;
+    float *logp, *top_logp;
 };
 
 static int64_t *add(struct vl_batch *b, const char *name, int64_t width, struct vl_err *e)
@@ -40,6 +48,20 @@ static int64_t *add(struct vl_batch *b, const char *name, int64_t width, struct 
     if (e->code || vl_batch_add_tensor(b, name, VL_I64, width ? 1 : 0, &width, &c, e))
         return NULL;
     return c->data;
+}
+
+static int add_topk(struct vl_batch *out, struct columns *c, const struct vl_rollout_set *s,
+                    struct vl_err *e)
+{
+    int64_t shape[] = { s->R, s->topk };
+    struct vl_col *id, *logp;
+
+    if (vl_batch_add_tensor(out, "rollout_topk_ids", VL_I64, 2, shape, &id, e) ||
+        vl_batch_add_tensor(out, "rollout_topk_log_probs", VL_F32, 2, shape, &logp, e))
+        return e->code;
+    c->top_id = id->data;
+    c->top_logp = logp->data;
+    return 0;
 }
 
 static int add_columns(struct vl_batch *out, struct columns *c, const struct vl_rollout_set *s,
@@ -58,6 +80,8 @@ static int add_columns(struct vl_batch *out, struct columns *c, const struct vl_
             return e->code;
         c->logp = logp->data;
     }
+    if (!e->code && s->topk && add_topk(out, c, s, e))
+        return e->code;
     c->sample = add(out, "sample", 0, e);
     return e->code;
 }
@@ -76,6 +100,10 @@ static void fill_row(const struct columns *c, const struct vl_rollout_set *s, in
         c->rmask[row * R + t] = t < gen->len;
         if (s->have_logp && t < gen->len)
             c->logp[row * R + t] = gen->logp[t];
+    }
+    for (int64_t k = 0; k < gen->len * s->topk; k++) {
+        c->top_id[row * R * s->topk + k] = gen->top_id[k];
+        c->top_logp[row * R * s->topk + k] = gen->top_logp[k];
     }
     memcpy(c->ids + row * S, prompt, (size_t)P * sizeof *prompt);
     memcpy(c->ids + row * S + P, response, (size_t)R * sizeof *response);
@@ -121,4 +149,49 @@ int vl_rollout_batch(struct vl_batch *out, const struct vl_batch *in,
     }
     vl_batch_free(&rest);
     return e->code;
+}
+
+/* ---- between ranks: (len, finish) of every sample, then its arrays ---- */
+
+void vl_gen_put(struct vl_buf *b, const struct vl_gen *gen, int64_t n, int64_t topk)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int32_t head[2] = { gen[i].len, (int32_t)gen[i].finish };
+        size_t len = (size_t)gen[i].len, top = len * (size_t)topk;
+
+        vl_buf_add(b, head, sizeof head);
+        vl_buf_add(b, gen[i].ids, len * sizeof *gen->ids);
+        vl_buf_add(b, gen[i].logp, len * sizeof *gen->logp);
+        vl_buf_add(b, gen[i].top_id, top * sizeof *gen->top_id);
+        vl_buf_add(b, gen[i].top_logp, top * sizeof *gen->top_logp);
+    }
+}
+
+static void *take(const char **b, size_t bytes)
+{
+    void *p = vl_alloc(bytes);
+
+    memcpy(p, *b, bytes);
+    *b += bytes;
+    return p;
+}
+
+size_t vl_gen_get(struct vl_gen *gen, int64_t n, int64_t topk, const char *b)
+{
+    const char *from = b;
+
+    for (int64_t i = 0; i < n; i++) {
+        int32_t head[2];
+        size_t len;
+
+        memcpy(head, b, sizeof head);
+        b += sizeof head;
+        len = (size_t)head[0];
+        gen[i].len = head[0], gen[i].finish = (enum vl_finish)head[1];
+        gen[i].ids = take(&b, len * sizeof *gen->ids);
+        gen[i].logp = take(&b, len * sizeof *gen->logp);
+        gen[i].top_id = take(&b, len * (size_t)topk * sizeof *gen->top_id);
+        gen[i].top_logp = take(&b, len * (size_t)topk * sizeof *gen->top_logp);
+    }
+    return (size_t)(b - from);
 }

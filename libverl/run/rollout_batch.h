@@ -10,12 +10,14 @@ struct vl_rollout_set {
     const struct vl_gen_prompt *p; /* (prompts); len 0 is allowed here */
     struct vl_gen *gen;            /* (prompts * n), sample s of prompt i at i * n + s */
     int have_logp;                 /* gen[].logp is there */
+    int64_t topk;                  /* gen[].top_id and top_logp are, of so many; or 0 */
     int64_t pad;                   /* id written where the masks are 0 */
 };
 
 /* out (zeroed by the caller) = the prompt batch in with every row n times, adjacent, its per-token
  * columns replaced by prompts, responses, input_ids, attention_mask, position_ids, response_mask
- * (I64), rollout_log_probs (F32, with have_logp), sample (I64, 0..n-1) and finish_reason (JSON
+ * (I64), rollout_log_probs (F32, with have_logp), rollout_topk_ids (I64) and rollout_topk_log_probs
+ * (F32; both (B, R, topk), with topk), sample (I64, 0..n-1) and finish_reason (JSON
  * "stop", "length" or "abort"). Masks are made from lengths, never from ids. */
 int vl_rollout_batch(struct vl_batch *out, const struct vl_batch *in,
                      const struct vl_rollout_set *set, struct vl_err *e) VL_MUST_CHECK;
@@ -36,6 +38,11 @@ struct vl_outside {
  * `in` must have exactly n samples. VL_E_DATA lines name file and line. */
 int vl_rollout_outside(struct vl_rollout_set *set, const struct vl_batch *in, struct vl_outside *o,
                        struct vl_err *e) VL_MUST_CHECK;
+
+/* The results of `n` samples as bytes, to travel between ranks, and back into zeroed gen; returns how
+ * many bytes were read. */
+void vl_gen_put(struct vl_buf *b, const struct vl_gen *gen, int64_t n, int64_t topk);
+size_t vl_gen_get(struct vl_gen *gen, int64_t n, int64_t topk, const char *b);
 
 /* The uid of a row as bytes (a JSON string's text, any other value's source). Caller frees; *n
  * bytes. The column must be there. */

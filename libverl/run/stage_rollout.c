@@ -18,10 +18,18 @@
 #include "libverl/run/rollout_text.h"
 #include "libverl/run/weights.h"
 
-static const char *const adds[] = {
-    "prompts",       "responses",         "input_ids",     "attention_mask", "position_ids",
-    "response_mask", "rollout_log_probs", "finish_reason", "sample",         NULL
-};
+static const char *const adds[] = { "prompts",
+                                    "responses",
+                                    "input_ids",
+                                    "attention_mask",
+                                    "position_ids",
+                                    "response_mask",
+                                    "rollout_log_probs",
+                                    "finish_reason",
+                                    "sample",
+                                    "rollout_topk_ids",
+                                    "rollout_topk_log_probs",
+                                    NULL };
 
 struct rollout {
     struct vl_ctx *x;
@@ -321,6 +329,7 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
     return (struct vl_gen_opts){ .n = r->how.n,
                                  .max_new = o->response_length,
                                  .max_len = max_len,
+                                 .topk = o->topk,
                                  .sampling = { .temperature = r->how.temperature,
                                                .top_p = r->how.top_p,
                                                .top_k = r->how.top_k,
@@ -349,39 +358,6 @@ static void my_share(struct rollout *r, int64_t *range)
     free(cost);
 }
 
-/* One rank's results as bytes: (len, finish) of every sample, then ids, then log-probs. */
-static void put_results(struct vl_buf *b, const struct vl_gen *gen, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        int32_t head[2] = { gen[i].len, (int32_t)gen[i].finish };
-
-        vl_buf_add(b, head, sizeof head);
-    }
-    for (int64_t i = 0; i < n; i++) {
-        vl_buf_add(b, gen[i].ids, (size_t)gen[i].len * sizeof *gen->ids);
-        vl_buf_add(b, gen[i].logp, (size_t)gen[i].len * sizeof *gen->logp);
-    }
-}
-
-static void get_results(struct vl_gen *gen, int64_t n, const char *b)
-{
-    const char *data = b + (size_t)n * 2 * sizeof(int32_t);
-
-    for (int64_t i = 0; i < n; i++) {
-        int32_t head[2];
-        size_t bytes;
-
-        memcpy(head, b + (size_t)i * sizeof head, sizeof head);
-        bytes = (size_t)head[0] * sizeof *gen->ids;
-        gen[i].len = head[0], gen[i].finish = (enum vl_finish)head[1];
-        gen[i].ids = vl_alloc(bytes);
-        gen[i].logp = vl_alloc(bytes);
-        memcpy(gen[i].ids, data, bytes);
-        memcpy(gen[i].logp, data + bytes, bytes);
-        data += 2 * bytes;
-    }
-}
-
 static int gather(struct rollout *r, const struct vl_gen *mine, int64_t n, const int64_t *range,
                   struct vl_err *e)
 {
@@ -391,13 +367,14 @@ static int gather(struct rollout *r, const struct vl_gen *mine, int64_t n, const
     void *all = NULL;
     const char *at;
 
-    put_results(&b, mine, n);
+    vl_gen_put(&b, mine, n, r->o->topk);
     if (!vl_comm_gather(&r->x->comm, b.s, b.n, root ? &all : NULL, root ? sizes : NULL, e) &&
         root) {
         r->set.gen = vl_alloc((size_t)(r->in.rows * r->how.n) * sizeof *r->set.gen);
         at = all;
         for (int k = 0; k < size; k++) {
-            get_results(r->set.gen + range[k] * r->how.n, (range[k + 1] - range[k]) * r->how.n, at);
+            (void)vl_gen_get(r->set.gen + range[k] * r->how.n, (range[k + 1] - range[k]) * r->how.n,
+                             r->o->topk, at);
             at += sizes[k];
         }
     }
@@ -429,7 +406,11 @@ static int sample(struct rollout *r, struct vl_err *e)
     lo = range[r->x->comm.rank], n = range[r->x->comm.rank + 1] - lo;
     r->set.prompts = n, r->set.n = r->how.n; /* of this rank; all of them in write_out */
     r->set.have_logp = r->o->log_probs;
-    if (check_context(r, &max_len, e))
+    r->set.topk = r->o->topk;
+    if (r->o->topk > r->f.model->cfg.V)
+        (void)!vl_fail(e, VL_E_USAGE, "--logprobs %" PRId64 ": the vocabulary has %" PRId64 " ids",
+                       r->o->topk, r->f.model->cfg.V);
+    if (e->code || check_context(r, &max_len, e))
         goto done;
     if (r->o->stop.n)
         r->stop_text = vl_stop_text_new(r->tok, &r->o->stop, n * r->how.n);
@@ -534,6 +515,8 @@ static int check_options(struct rollout *r, struct vl_err *e)
     r->set.R = o->response_length;
     if (o->ignore_eos && o->stop_ids.n)
         return vl_fail(e, VL_E_USAGE, "rollout.ignore_eos and --stop-id contradict each other");
+    if (o->topk && o->from_json)
+        return vl_fail(e, VL_E_USAGE, "--logprobs records what is sampled here, not --from-json");
     if (o->rules.min_tokens > o->response_length)
         return vl_fail(e, VL_E_USAGE,
                        "rollout.min_tokens=%" PRId64

@@ -24,6 +24,7 @@ struct vl_rollout_opts {
     int validate; /* use val */
     int64_t response_length;
     int ignore_eos, log_probs;
+    int64_t topk;                  /* --logprobs: likeliest ids recorded at each position */
     struct vl_strs stop_ids, stop; /* ids; texts */
     struct vl_rollout_rules rules;
     int64_t max_seqs, max_tokens, max_model_len; /* max_model_len: VL_NULL_I64 = the model's */

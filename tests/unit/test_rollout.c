@@ -54,10 +54,10 @@ static void columns_by_hand(void **state)
 {
     static int32_t r0[] = { 1, 2 }, r1[] = { 0 }, r2[] = { 3, 4 };
     static float p0[] = { -1, -2 }, p1[] = { -3 }, p2[] = { -4, -5 };
-    struct vl_gen gen[] = { { r0, p0, 2, VL_FINISH_LENGTH },
-                            { r1, p1, 1, VL_FINISH_STOP },
-                            { r2, p2, 2, VL_FINISH_STOP },
-                            { NULL, NULL, 0, VL_FINISH_ABORT } };
+    struct vl_gen gen[] = { { r0, p0, 2, VL_FINISH_LENGTH, NULL, NULL },
+                            { r1, p1, 1, VL_FINISH_STOP, NULL, NULL },
+                            { r2, p2, 2, VL_FINISH_STOP, NULL, NULL },
+                            { NULL, NULL, 0, VL_FINISH_ABORT, NULL, NULL } };
     struct vl_rollout_set set = {
         .prompts = 2, .n = 2, .P = 3, .R = 2, .p = prompts, .gen = gen, .have_logp = 1, .pad = 0
     };
