@@ -185,7 +185,8 @@ ok 'what cannot be is refused before anything is read' '
     exits 64 verl-reward --judge localhost:8000 --judge-model m -i none.dp -o no.dp
     exits 64 verl-reward --judge http://u:secret@h/v1 --judge-model m -i none.dp -o no.dp 2>err
     [ "$(grep -c secret err)" = 0 ]
-    exits 64 verl-reward --judge http://h/v1 -i none.dp -o no.dp'
+    exits 64 verl-reward --judge http://h/v1 -i none.dp -o no.dp
+    exits 64 judge --judge-key-env NO_SUCH_KEY -i none.dp -o no.dp'
 ok 'nobody at the address: each row says so' '
     verl-reward -q -m policy --judge http://127.0.0.1:1/v1 --judge-model m --judge-retries 0 --on-error invalid -i one.dp -o out.dp 2>err 9>&-
     see out.dp .reward_error | grep -q -i "connect"'

@@ -70,7 +70,7 @@ struct vl_http_stats {
 
 /* Makes requests 0 .. n-1 from the calling thread, starting them in order. Errors are those of the
  * run, not of requests: VL_E_USAGE for a variable that is not set or a header that is none,
- * VL_E_UNAVAIL when this build or machine has no libcurl. Redirects are not followed. The proxy
+ * VL_E_UNAVAIL when this build or machine has no libcurl; with n = 0 it makes sure of these. Redirects are not followed. The proxy
  * variables (http_proxy, no_proxy ...) hold as for curl; SSL_CERT_FILE names other root
  * certificates. May be called again. */
 int vl_http_run(const struct vl_http_opts *o, int64_t n, const struct vl_http_io *io,

@@ -435,8 +435,6 @@ int vl_http_curl(const struct vl_http_opts *o, int64_t n, const struct vl_http_i
     struct sigaction before;
 
     *stats = (struct vl_http_stats){ 0 };
-    if (n <= 0)
-        return 0;
     if (o->concurrent < 1 || o->tries < 1 || !(o->timeout > 0) || !(o->total > 0))
         return vl_fail(e, VL_E_BUG, "vl_http_run: concurrent, tries, timeout, total must be set");
     if (curl_global_init(CURL_GLOBAL_DEFAULT))

@@ -258,6 +258,8 @@ static void record(struct vl_ctx *x, const char *const *option, const char *filt
 int vl_judge_check(struct vl_ctx *x, const struct vl_reward_opts *o, struct vl_err *e)
 {
     const struct vl_judge_opts *j = &o->judge;
+    struct vl_http_opts h = VL_HTTP_DEFAULTS;
+    struct vl_http_stats st;
     struct vl_json params = { 0 };
     const char *text = j->params ? j->params : "{}";
 
@@ -281,9 +283,12 @@ int vl_judge_check(struct vl_ctx *x, const struct vl_reward_opts *o, struct vl_e
                 "\"max_tokens\": 512}",
                 text);
     vl_json_free(&params);
+    h.key_env = j->key_env;
+    if (e->code || vl_http_run(&h, 0, NULL, &st, e)) /* before a rollout has been waited for */
+        return e->code;
     record(x, &j->request, vl_judge_default_request);
     record(x, &j->filter, vl_judge_default_filter);
-    return e->code;
+    return 0;
 }
 
 /* The base URL and the path, which it may end with already. */

@@ -309,6 +309,8 @@ static void keys_and_headers(void **state)
     o.headers = good;
     o.key_env = "VL_TEST_KEY";
     unsetenv("VL_TEST_KEY");
+    assert_int_equal(vl_http_run(&o, 0, &io, &st, &e), VL_E_USAGE);
+    e = (struct vl_err){ 0 };
     assert_int_equal(vl_http_run(&o, 1, &io, &st, &e), VL_E_USAGE);
     assert_non_null(strstr(e.msg, "VL_TEST_KEY"));
     setenv("VL_TEST_KEY", "sk-secret\nX: 1", 1);
