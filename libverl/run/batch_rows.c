@@ -187,10 +187,9 @@ int vl_job_pairs(struct vl_job *j, struct vl_err *e)
         vl_job_dropped(j, "pairs", b->rows - j->out.rows);
         vl_meta_metric(&j->out, "pairs/pairs", (double)pairs);
         vl_meta_metric(&j->out, "pairs/groups_all_equal", (double)(g.n - pairs));
-        vl_info(&j->x->log,
-                "pairs: %" PRId64 " of %" PRId64 " prompts make a pair; in the others all %s "
-                "are equal",
-                pairs, g.n, j->o->metric);
+        vl_info(&j->x->log, "pairs: %" PRId64 " of %" PRId64 " prompts make a pair%s%s", pairs, g.n,
+                pairs < g.n ? "; the others' samples are equal in " : "",
+                pairs < g.n ? j->o->metric : "");
     }
     free(value);
     vl_groups_free(&g);
