@@ -56,11 +56,15 @@ static const struct vl_field field[] = {
 
     TENSOR("old_log_probs", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("entropys", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
+    TENSOR("old_topk_ids", VL_I64, "RK", VL_PAD_ZERO, "verl-logprob", "responses"),
+    TENSOR("old_topk_log_probs", VL_F32, "RK", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("sum_pi_squared", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("ref_log_prob", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
     TENSOR("teacher_log_probs", VL_F32, "R", VL_PAD_ZERO, "verl-logprob", "responses"),
-    TENSOR("teacher_topk_ids", VL_I64, "RK", VL_PAD_ZERO, "verl-logprob", "responses"),
-    TENSOR("teacher_topk_log_probs", VL_F32, "RK", VL_PAD_ZERO, "verl-logprob", "responses"),
+    TENSOR("teacher_topk_ids", VL_I64, "RK", VL_PAD_ZERO, "verl-logprob", "responses",
+           "old_topk_ids"),
+    TENSOR("teacher_topk_log_probs", VL_F32, "RK", VL_PAD_ZERO, "verl-logprob", "responses",
+           "old_topk_ids"),
     TENSOR("values", VL_F32, "R", VL_PAD_ZERO, "verl-value", "responses"),
 
     TENSOR("reward_baselines", VL_F32, "", VL_PAD_ZERO, "verl-advantage", NULL),

@@ -34,6 +34,23 @@ ok 'the same bytes for every cut and number of threads; teacher_log_probs alone 
     cmp t.json w.json
     exits 64 verl-logprob --as teacher --topk 21 -m teach -i old.dp -o x.dp 2>err
     grep -q 'the teacher has 20 ids' err"
+ok 'with the policy s own ids the lists are the union of both' "
+    verl-logprob -q -m m -i b.dp --own-topk 4 -o own.dp
+    verl-dump -k old_log_probs,entropys own.dp >own.json && verl-dump -k old_log_probs,entropys old.dp | cmp - own.json
+    verl-logprob -q --as teacher --topk 6 -m teach -i own.dp -o both.dp
+    verl-dump both.dp >both.json && verl-dump t.dp >t.json
+    jq -n --slurpfile a both.json --slurpfile b t.json -e 'all(range(\$b | length); . as \$i | \$a[\$i] as \$x | \$b[\$i] as \$y |
+        all(range(\$x.response_mask | add); . as \$t | \$x.teacher_topk_ids[\$t] as \$ids | (\$ids | map(select(. >= 0))) as \$real |
+            (\$ids | length == 10) and \$ids[:6] == \$y.teacher_topk_ids[\$t] and (\$real | length == (unique | length)) and
+            (\$real | sort) == (\$ids[:6] + \$x.old_topk_ids[\$t] | unique) and
+            \$x.teacher_topk_log_probs[\$t][:6] == \$y.teacher_topk_log_probs[\$t]))'
+    for cut in '--micro-batch 1' '--micro-batch 7 --threads 2'; do
+        verl-logprob -q --as teacher --topk 6 -m teach -i own.dp \$cut -o u.dp && cmp both.dp u.dp
+    done
+    rm -rf s r
+    line=\"verl-update -q -m m -i both.dp distillation.enabled=true $D.use_task_rewards=false $D.loss_mode=reverse_kl_topk ppo_mini_batch_size=24 optim.lr=5e-3\"
+    \$line -s s -o x.dp && \$line -s r --micro-batch 5 -o y.dp
+    cmp x.dp y.dp && cmp s/current/params.safetensors r/current/params.safetensors"
 ok 'every mode runs, differs, and no cut shows' "
     rm -f hashes
     for o in loss_mode=k1 loss_mode=k3 loss_mode=k3+ loss_mode=forward_kl_topk loss_mode=reverse_kl_topk loss_mode=jsd_topk \
@@ -79,6 +96,8 @@ ok 'what is wrong is refused and named' "
     exits 64 verl-logprob --as teacher -i old.dp -o x.dp 2>err
     grep -q 'distillation.teacher_model.model_path=DIR' err"
 have_mpi && ok 'three ranks: the same columns' "
+    verl-mpi 3 verl-logprob -q --as teacher --topk 6 -m teach -i own.dp --threads 1 -o u.dp
+    cmp both.dp u.dp
     verl-mpi 3 verl-logprob -q --as teacher --topk 6 -m teach -i old.dp --threads 1 -o u.dp
     cmp t.dp u.dp"
 done_testing

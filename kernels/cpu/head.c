@@ -99,7 +99,8 @@ static void combine_task(void *arg, int64_t t, int thread)
         for (int64_t k = 0; j->more && k < j->more->K; k++) {
             float *lp = &j->more->logp[m * j->more->K + k];
 
-            *lp = vl_head_logp_of(*lp, &s);
+            if (j->more->id[m * j->more->K + k] >= 0)
+                *lp = vl_head_logp_of(*lp, &s);
         }
         if (j->entropy)
             j->entropy[m] = (float)s.entropy;
@@ -227,7 +228,7 @@ static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *
         double sum = dlogp[m];
 
         for (int64_t k = 0; k < more->K; k++)
-            sum += more->dlogp[m * more->K + k];
+            sum += more->id[m * more->K + k] < 0 ? 0 : more->dlogp[m * more->K + k];
         mass[m] = (float)sum;
     }
     return mass;

@@ -73,8 +73,13 @@ double vl_distill_token(const struct vl_distill_opts *o, float logp, float teach
         *dlogp = open ? vl_kl_grad(o->kl, q, p) : 0;
     }
     for (int64_t k = 0; o->kind != VL_DISTILL_SAMPLED && k < K; k++) {
-        double p = floored(o, lp[k], &unused), q = floored(o, lq[k], &open);
+        double p, q;
 
+        dlq[k] = 0;
+        if (isinf(lp[k]))
+            continue;
+        p = floored(o, lp[k], &unused);
+        q = floored(o, lq[k], &open);
         l += topk_term(o, p, q, &dlq[k]);
         dlq[k] = open ? dlq[k] : 0;
     }
@@ -96,6 +101,8 @@ static void token_metrics(const struct vl_distill_in *d, int64_t j, int clamped,
     if (!d->K)
         return;
     for (int64_t k = 0; k < d->K; k++) {
+        if (isinf(d->lp[j * d->K + k]))
+            continue;
         p += vl_dexp(d->lp[j * d->K + k]);
         q += vl_dexp(d->lq[j * d->K + k]);
     }

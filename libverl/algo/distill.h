@@ -7,7 +7,8 @@
  *   reverse_kl_topk   exp(lq) (lq - lp)
  *   jsd_topk          beta exp(lp) (lp - lm) + (1 - beta) exp(lq) (lq - lm),
  *                     lm = log(beta exp(lp) + (1 - beta) exp(lq))
- * The ids are the teacher's because its file was written before the policy moved. Log-probs below
+ * The ids are the teacher's, with the policy's own of before the step where they were asked for: both
+ * are of the file, written before the policy moved. Log-probs below
  * logp_min count as logp_min, losses outside +-loss_max as that; no gradient flows where either acts.
  * Names and keys: later verl's distillation.distillation_loss. */
 #ifndef VL_DISTILL_H
@@ -34,7 +35,7 @@ int vl_distill_is_topk(const struct vl_distill_opts *o);
 struct vl_distill_in {
     const float *teacher; /* (n) sampled */
     int64_t K;
-    const float *lp, *lq; /* (n, K) top-k: teacher's and policy's */
+    const float *lp, *lq; /* (n, K) top-k: teacher's and policy's; lp -INFINITY: no id here */
     float *dlq;           /* (n, K) top-k: overwritten with d loss / d lq, zeros at masked tokens */
 };
 

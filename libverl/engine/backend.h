@@ -72,7 +72,7 @@ struct vl_edit {
 /* Ids of a head row beside its target, such as a teacher's likeliest. */
 struct vl_more {
     int64_t K;
-    const int32_t *id;  /* host (M,K), distinct in a row */
+    const int32_t *id;  /* host (M,K), distinct in a row; -1: none, its numbers are not touched */
     float *logp;        /* host (M,K): head_logp writes it */
     const float *dlogp; /* host (M,K): head_bwd reads it */
 };

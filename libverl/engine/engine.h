@@ -48,10 +48,11 @@ void vl_engine_free(struct vl_engine *g);
 int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int keep,
                       float *logp, float *entropy, float *sum_pi2, float *value,
                       struct vl_err *e) VL_MUST_CHECK;
-/* The K likeliest ids of each output and their log-probs (M,K; host), ties to the lower id; logp (M)
- * or NULL: of the targets. */
+/* The K likeliest ids of each output and their log-probs (M,K; host), ties to the lower id; and as
+ * the forward pass logp (M), entropy (M or NULL) and p->more. */
 int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int64_t K,
-                   int32_t *id, float *top, float *logp, struct vl_err *e) VL_MUST_CHECK;
+                   int32_t *id, float *top, float *logp, float *entropy,
+                   struct vl_err *e) VL_MUST_CHECK;
 /* Adds the gradient of sum dlogp*logp + dent*entropy (or dvalue*value) to the gradient slab, with the
  * terms of p->more, whose arrays must still be there. */
 int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,

@@ -191,7 +191,7 @@ int vl_engine_forward(struct vl_engine *g, const struct vl_packed *p, float inv_
 }
 
 int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_temp, int64_t K,
-                   int32_t *id, float *top, float *logp, struct vl_err *e)
+                   int32_t *id, float *top, float *logp, float *entropy, struct vl_err *e)
 {
     struct vl_backend *be = g->be;
 
@@ -204,9 +204,8 @@ int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_tem
         return e->code;
     vl_body_forward(g, p, NULL);
     be->head_topk(be->ctx, id, top, g->work.xn, g->w_head, inv_temp, K, p->M);
-    if (logp)
-        be->head_logp(be->ctx, logp, NULL, NULL, NULL, g->work.xn, g->w_head, p->target, NULL,
-                      inv_temp, p->M);
+    be->head_logp(be->ctx, logp, entropy, NULL, NULL, g->work.xn, g->w_head, p->target, p->more,
+                  inv_temp, p->M);
     return 0;
 }
 

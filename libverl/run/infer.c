@@ -119,7 +119,8 @@ struct share {
     int64_t *first, micros, N, M;
     float *column[VL_INFER_COLUMNS]; /* (rows.B, R) */
     float *out[VL_INFER_COLUMNS];    /* (M) of one micro-batch */
-    int64_t K;                       /* top-k, or 0 */
+    int64_t K, W;                    /* top-k, or 0; width of a list, with the ids that join it */
+    const int64_t *also;             /* (rows.B, R, W - K) or NULL */
     int32_t *topk_id, *out_id;       /* (rows.B, R, K), (M, K) */
     float *topk_logp, *out_logp;
 };
@@ -136,7 +137,7 @@ int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens)
 }
 
 static void cut_share(struct share *s, const struct vl_infer *f, const struct vl_rows *r,
-                      const struct vl_cut *cut, int rank, int size)
+                      const struct vl_cut *cut, const struct vl_infer_out *out, int rank, int size)
 {
     int64_t *cost = vl_alloc((size_t)r->B * sizeof *cost);
     int64_t *range = vl_alloc((size_t)(size + 1) * sizeof *range), lo, n;
@@ -155,6 +156,9 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
                                 .plen = r->plen + lo,
                                 .rlen = r->rlen + lo,
                                 .at_end = r->at_end };
+    s->K = out->topk;
+    s->W = s->K + (out->also ? out->nalso : 0);
+    s->also = out->also ? out->also + lo * r->R * out->nalso : NULL;
     s->first = vl_alloc((size_t)(n + 1) * sizeof *s->first);
     rule.max_rows = by_rows && !cut->dynamic ? cut->rows : 0;
     rule.max_tokens = rule.max_rows ? 0 : vl_infer_token_budget(f, cut->max_tokens);
@@ -178,10 +182,9 @@ static int alloc_share(struct share *s, const struct vl_infer_out *out, struct v
                                           sizeof(float), "result columns", e) ||
                              vl_try_alloc(&s->out[k], (size_t)s->M, sizeof(float), "results", e)))
             return e->code;
-    s->K = out->topk;
-    if (s->K && (vl_try_alloc(&s->topk_id, (size_t)(s->rows.B * s->rows.R), (size_t)s->K * 4,
+    if (s->K && (vl_try_alloc(&s->topk_id, (size_t)(s->rows.B * s->rows.R), (size_t)s->W * 4,
                               "top-k columns", e) ||
-                 vl_try_alloc(&s->topk_logp, (size_t)(s->rows.B * s->rows.R), (size_t)s->K * 4,
+                 vl_try_alloc(&s->topk_logp, (size_t)(s->rows.B * s->rows.R), (size_t)s->W * 4,
                               "top-k columns", e) ||
                  vl_try_alloc(&s->out_id, (size_t)s->M, (size_t)s->K * 4, "top-k", e) ||
                  vl_try_alloc(&s->out_logp, (size_t)s->M, (size_t)s->K * 4, "top-k", e)))
@@ -202,20 +205,47 @@ static void free_share(struct share *s)
     }
 }
 
-/* The pass of a top-k: its cells are K wide. */
-static int run_topk(struct vl_infer *f, struct share *s, const struct vl_pack *pack, float inv_temp,
+/* A cell's list: the K likeliest, then those of `also` that are not among them. */
+static void fill_list(const struct share *s, int64_t cell, int64_t j, const struct vl_more *more)
+{
+    int32_t *id = s->topk_id + cell * s->W;
+    float *logp = s->topk_logp + cell * s->W;
+    int64_t n = s->K;
+
+    memcpy(id, s->out_id + j * s->K, (size_t)s->K * sizeof *id);
+    memcpy(logp, s->out_logp + j * s->K, (size_t)s->K * sizeof *logp);
+    for (int64_t a = 0; a < more->K; a++) {
+        int32_t v = more->id[j * more->K + a];
+        int64_t k = 0;
+
+        while (k < n && id[k] != v)
+            k++;
+        if (k < n || v < 0)
+            continue;
+        id[n] = v;
+        logp[n++] = more->logp[j * more->K + a];
+    }
+    for (; n < s->W; n++)
+        id[n] = -1, logp[n] = 0;
+}
+
+static int run_topk(struct vl_infer *f, struct share *s, struct vl_pack *pack, float inv_temp,
                     struct vl_err *e)
 {
-    size_t width = (size_t)s->K * 4;
+    int64_t A = s->W - s->K, n = pack->p.M * A;
+    int32_t *id = vl_alloc((size_t)(n + 1) * sizeof *id);
+    struct vl_more more = { .K = A, .id = id, .logp = vl_alloc((size_t)(n + 1) * sizeof(float)) };
 
-    if (vl_engine_topk(f->eng, &pack->p, inv_temp, s->K, s->out_id, s->out_logp,
-                       s->out[VL_INFER_LOGP], e))
-        return e->code;
-    for (int64_t j = 0; j < pack->p.M; j++) {
-        memcpy(s->topk_id + pack->cell[j] * s->K, s->out_id + j * s->K, width);
-        memcpy(s->topk_logp + pack->cell[j] * s->K, s->out_logp + j * s->K, width);
-    }
-    return 0;
+    for (int64_t k = 0; k < n; k++)
+        id[k] = (int32_t)s->also[pack->cell[k / A] * A + k % A];
+    pack->p.more = A ? &more : NULL;
+    if (!vl_engine_topk(f->eng, &pack->p, inv_temp, s->K, s->out_id, s->out_logp,
+                        s->out[VL_INFER_LOGP], s->out[VL_INFER_ENTROPY], e))
+        for (int64_t j = 0; j < pack->p.M; j++)
+            fill_list(s, pack->cell[j], j, &more);
+    free(more.logp);
+    free(id);
+    return e->code;
 }
 
 static int run_share(struct vl_ctx *x, struct vl_infer *f, struct share *s, float inv_temp,
@@ -250,7 +280,7 @@ static int gather_share(struct vl_ctx *x, struct share *s, struct vl_infer_out *
             (void)!vl_comm_gather(&x->comm, s->column[k], bytes,
                                   x->comm.rank == 0 ? (void **)&out->column[k] : NULL,
                                   x->comm.rank == 0 ? sizes : NULL, e);
-    bytes *= (size_t)s->K;
+    bytes *= (size_t)s->W;
     if (s->K && !e->code)
         (void)!(vl_comm_gather(&x->comm, s->topk_id, bytes,
                                x->comm.rank == 0 ? (void **)&out->topk_id : NULL,
@@ -288,7 +318,7 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
     if (!r->B)
         return vl_fail(e, VL_E_DATA, "the batch has no rows");
     vl_infer_check_context(x, f, r);
-    cut_share(&s, f, r, cut, x->comm.rank, x->comm.size);
+    cut_share(&s, f, r, cut, out, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
     if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {
         (void)!run_share(x, f, &s, inv_temp, e);

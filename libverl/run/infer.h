@@ -47,9 +47,11 @@ enum { VL_INFER_LOGP, VL_INFER_ENTROPY, VL_INFER_SUM_PI2, VL_INFER_VALUE, VL_INF
 struct vl_infer_out {
     int want[VL_INFER_COLUMNS];
     float *column[VL_INFER_COLUMNS];
-    int64_t
-        topk; /* K > 0: also the K likeliest ids of each position and their log-probs, (B, R, K) */
-    int32_t *topk_id;
+    int64_t topk; /* K > 0: also the K likeliest ids of each position and their log-probs */
+    const int64_t
+        *also; /* (B, R, nalso) borrowed, or NULL: ids that join them where they are others */
+    int64_t nalso;
+    int32_t *topk_id; /* (B, R, topk + nalso); -1: none */
     float *topk_logp;
 };
 void vl_infer_out_free(struct vl_infer_out *out);

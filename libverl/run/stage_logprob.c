@@ -106,28 +106,61 @@ static const char *column_of(const struct vl_logprob_opts *o)
                                    : "teacher_log_probs";
 }
 
-/* How many ids of the teacher: those asked for, or what the distillation's loss needs. */
+/* How many of the likeliest ids: those asked for, or what a teacher's loss needs. */
 static int64_t topk_of(struct vl_ctx *x, const struct vl_logprob_opts *o)
 {
     size_t n = strlen(o->distill_mode);
-    int wanted = n > 5 && !strcmp(o->distill_mode + n - 5, "_topk");
+    int needed = !strcmp(o->as, "teacher") && n > 5 && !strcmp(o->distill_mode + n - 5, "_topk");
+    int named = !strcmp(o->as, "teacher") && vl_parsed_given(x->parsed, &o->topk);
 
-    if (strcmp(o->as, "teacher"))
+    if (!strcmp(o->as, "old"))
+        return o->own_topk;
+    return needed || named ? o->topk : 0;
+}
+
+static void topk_names(const struct vl_logprob_opts *o, const char **id, const char **logp)
+{
+    int old = !strcmp(o->as, "old");
+
+    *id = old ? "old_topk_ids" : "teacher_topk_ids";
+    *logp = old ? "old_topk_log_probs" : "teacher_topk_log_probs";
+}
+
+/* The policy's own ids, which join the teacher's. */
+static int read_also(struct vl_infer_out *out, const struct vl_batch *b, int64_t R, int64_t V,
+                     struct vl_err *e)
+{
+    int64_t inner[2] = { R, -1 };
+    char who[128];
+
+    if (!out->topk || !vl_batch_col(b, "old_topk_ids"))
         return 0;
-    return wanted || vl_parsed_given(x->parsed, &o->topk) ? o->topk : 0;
+    if (vl_batch_need(b, "old_topk_ids", VL_I64, 2, inner, &out->also, e))
+        return e->code;
+    out->nalso = inner[1];
+    for (int64_t k = 0; k < b->rows * R * out->nalso; k++)
+        if (out->also[k] < -1 || out->also[k] >= V)
+            return vl_fail(e, VL_E_DATA,
+                           "%s, response position %" PRId64 ": old_topk_ids has %" PRId64
+                           ", but the teacher's ids are below %" PRId64,
+                           vl_batch_row_name(b, k / (R * out->nalso), who, sizeof who),
+                           k / out->nalso % R, out->also[k], V);
+    return 0;
 }
 
 /* (B, R, K) columns; ids as I64, verl's type for ids. */
-static int store_topk(struct vl_batch *b, int64_t R, const struct vl_infer_out *out,
-                      struct vl_err *e)
+static int store_topk(struct vl_batch *b, const struct vl_logprob_opts *o, int64_t R,
+                      const struct vl_infer_out *out, struct vl_err *e)
 {
-    int64_t inner[2] = { R, out->topk };
+    int64_t inner[2] = { R, out->topk + out->nalso };
+    const char *id_name, *logp_name;
     struct vl_col *id, *logp;
 
-    if (vl_batch_add_tensor(b, "teacher_topk_ids", VL_I64, 2, inner, &id, e) ||
-        vl_batch_add_tensor(b, "teacher_topk_log_probs", VL_F32, 2, inner, &logp, e))
+    topk_names(o, &id_name, &logp_name);
+    if (vl_batch_add_tensor(b, id_name, VL_I64, 2, inner, &id, e) ||
+        vl_batch_add_tensor(b, logp_name, VL_F32, 2, inner, &logp, e))
         return e->code;
-    for (int64_t k = 0; k < b->rows * R * out->topk; k++)
+    for (int64_t k = 0; k < b->rows * R * inner[1]; k++)
         ((int64_t *)id->data)[k] = out->topk_id[k];
     memcpy(logp->data, out->topk_logp, logp->bytes);
     return 0;
@@ -154,7 +187,7 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     if (o->sum_pi_squared &&
         vl_infer_add(b, "sum_pi_squared", r->R, out->column[VL_INFER_SUM_PI2], e))
         goto done;
-    if (out->topk && store_topk(b, r->R, out, e))
+    if (out->topk && store_topk(b, o, r->R, out, e))
         goto done;
     vl_weights_set(b, name, f->model);
     if (!vl_meta_get(b, "compute"))
@@ -193,6 +226,7 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
         vl_fail(e, VL_E_USAGE, "--topk %" PRId64 ": the teacher has %" PRId64 " ids", out.topk,
                 f.model->cfg.V);
     if (!e->code && !vl_rows_read(&r, b, f.model->cfg.V, e) &&
+        (!teacher || !read_also(&out, b, r.R, f.model->cfg.V, e)) &&
         !vl_infer_rows(x, &f, &r, &cut, vl_inv_temperature(temperature), &out, e)) {
         if (x->comm.rank == 0)
             (void)!store(x, b, o, &f, &r, &out, e);
@@ -220,7 +254,7 @@ int vl_stage_logprob(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if (o->sum_pi_squared)
         adds[n++] = "sum_pi_squared";
     if (topk_of(x, o))
-        adds[n++] = "teacher_topk_ids", adds[n++] = "teacher_topk_log_probs";
+        topk_names(o, &adds[n], &adds[n + 1]), n += 2;
     if (!vl_stage_read(x, &b, e)) {
         vl_stage_replaces(x, &b, adds);
         (void)!run(x, &b, o, adds, e);

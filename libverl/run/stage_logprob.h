@@ -11,6 +11,7 @@ struct vl_logprob_opts {
     const char *teacher_path; /* distillation.teacher_model.model_path or NULL */
     const char *distill_mode; /* distillation.distillation_loss.loss_mode: "..._topk" wants top-k */
     int64_t topk;             /* teacher: how many ids */
+    int64_t own_topk;         /* old: how many ids, 0 = none */
     const char *compute;      /* "auto" | "fp32" | "bf16" */
     const char *agg;          /* loss_agg_mode of the metric actor/entropy */
     double temperature;
@@ -19,7 +20,7 @@ struct vl_logprob_opts {
     int sum_pi_squared;
 };
 
-/* Adds old_log_probs and entropys (and sum_pi_squared), ref_log_prob, or teacher_log_probs (and
+/* Adds old_log_probs and entropys (and sum_pi_squared, old_topk_*), ref_log_prob, or teacher_log_probs (and
  * teacher_topk_ids, teacher_topk_log_probs). */
 int vl_stage_logprob(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;
 

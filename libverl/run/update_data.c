@@ -156,7 +156,7 @@ static int teacher_columns(struct vl_update *u, const struct vl_batch *b, int64_
     d->K = inner[1];
     for (int64_t j = 0; j < b->rows * R; j++)
         for (int64_t k = j * d->K; d->mask[j] && k < (j + 1) * d->K; k++)
-            if (d->topk_id[k] < 0 || d->topk_id[k] >= V || !isfinite(d->topk_logp[k]))
+            if (d->topk_id[k] < -1 || d->topk_id[k] >= V || !isfinite(d->topk_logp[k]))
                 return vl_fail(
                     e, VL_E_DATA,
                     "%s, response position %" PRId64 ": the teacher's id %" PRId64

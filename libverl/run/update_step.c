@@ -43,7 +43,7 @@ static float *gathered(const struct vl_pack *k, const float *src)
     return dst;
 }
 
-/* The teacher's answers at the pack's cells; ids at masked positions are not read but must exist. */
+/* The teacher's answers at the pack's cells; no id: -1, which the head passes over. */
 static void gather_teacher(struct micro *m, const struct vl_update_data *d)
 {
     int64_t M = m->pack.p.M, K = d->K;
@@ -59,8 +59,8 @@ static void gather_teacher(struct micro *m, const struct vl_update_data *d)
     for (int64_t j = 0; j < M * K; j++) {
         int64_t from = m->pack.cell[j / K] * K + j % K;
 
-        m->topk_id[j] = m->mask[j / K] ? (int32_t)d->topk_id[from] : 0;
-        m->lp[j] = d->topk_logp[from];
+        m->topk_id[j] = m->mask[j / K] ? (int32_t)d->topk_id[from] : -1;
+        m->lp[j] = m->topk_id[j] < 0 ? -INFINITY : d->topk_logp[from];
     }
     m->more = (struct vl_more){ .K = K, .id = m->topk_id, .logp = m->lq, .dlogp = m->dlq };
     m->pack.p.more = &m->more;
