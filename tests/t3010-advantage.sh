@@ -171,6 +171,7 @@ ok "71: an empty row is in no group unless --as-verl; group sizes are printed" "
         verl-batch from-json -o empty.dp
     verl-advantage -e rloo -i empty.dp -o out.dp 2>err
     grep -q 'groups: 1 of 2 rows' err
+    [ \"\$(for k in groups group_size/max group_size/min groups_of_one; do metric out.dp advantage/\$k; done | paste -sd' ' -)\" = '1 2 2 0' ]
     [ \"\$(verl-dump -k advantages out.dp | jq -c '.advantages[0]' | paste -sd' ' -)\" = '1 0 -1' ]
     verl-advantage -e rloo --as-verl -i empty.dp -o out.dp 2>err
     grep -q 'groups: 1 of 3 rows' err
