@@ -37,6 +37,10 @@ ok "columns: ids, masks from lengths, positions, uid, sample, raw_prompt, index,
     rows a.dp "[.uid, .sample, .raw_prompt, .index, .data_source, .level, .extra_info]" >got
     printf "%s\n" "[\"0-0\",0,\"hello\",0,\"exact\",3,{}]" "[\"0-1\",0,\" world hi\",1,null,null,{}]" >want
     diff want got'
+ok "tools_kwargs and interaction_kwargs of extra_info become columns, as in verl" '
+    printf "%s\n" "{\"prompt\": \"a\", \"extra_info\": {\"tools_kwargs\": {\"calc\": {\"create_kwargs\": 2}}}}" "{\"prompt\": \"b\"}" |
+        verl-data -q - -m "$bytes" -o k.dp
+    [ "$(rows k.dp "[.tools_kwargs, has(\"interaction_kwargs\")]" | tr "\n" " ")" = "[{\"calc\":{\"create_kwargs\":2}},false] [{},false] " ]'
 ok "the width is data.max_prompt_length where it is given" '
     verl-data -q a.jsonl -m "$bytes" data.max_prompt_length=6 -o w.dp
     [ "$(rows w.dp ".attention_mask" | head -n 1)" = "[0,0,0,0,0,1]" ]'

@@ -194,6 +194,32 @@ static void put_reward_model(struct vl_buf *b, const struct vl_json *j, int64_t 
     vl_buf_add(b, j->text + t->at + t->len, o->at + o->len - t->at - t->len);
 }
 
+/* extra_info's member NAME in each row, {} where it has none; no column when no row has it. */
+static void from_extra_info(struct vl_batch *b, const char *name, struct vl_row *const *row,
+                            int64_t n)
+{
+    struct texts t = start(n);
+    int any = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const struct vl_json *j = &row[i]->j;
+        int64_t at = vl_json_get(j, vl_json_get(j, 0, "extra_info"), name);
+
+        any |= at >= 0;
+        if (at >= 0)
+            vl_json_raw(j, at, &t.text);
+        else
+            vl_buf_str(&t.text, "{}");
+        next_row(&t);
+    }
+    if (any) {
+        finish(b, name, &t);
+    } else {
+        vl_buf_free(&t.text);
+        free(t.at);
+    }
+}
+
 static void put_member(struct texts *t, const struct vl_row *r, const char *name)
 {
     int64_t at = vl_json_get(&r->j, 0, name);
@@ -291,6 +317,10 @@ static int json_columns(struct vl_batch *b, const struct vl_row_work *w, struct 
             finish(b, names.s[k], &t);
         }
     finish(b, "index", &index);
+    if (!e->code && !known(&names, "tools_kwargs"))
+        from_extra_info(b, "tools_kwargs", row, n);
+    if (!e->code && !known(&names, "interaction_kwargs"))
+        from_extra_info(b, "interaction_kwargs", row, n);
     for (size_t k = 0; k < names.n; k++)
         free(names.s[k]);
     free(names.s);
