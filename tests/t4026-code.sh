@@ -62,6 +62,21 @@ ok 'workers change no byte' '
     code --args "{\"language\":\"sh\"}" -j 1 -i sh.dp -o j1.dp
     code --args "{\"language\":\"sh\"}" -j 6 -i sh.dp -o j6.dp
     cmp j1.dp j6.dp'
+if have_mpi; then
+    ok '3 ranks: the same bytes' '
+        verl-mpi 3 verl-reward -q -m policy --scorer code $weak --args "{\"language\":\"sh\"}" -i sh.dp -o r3.dp
+        cmp j1.dp r3.dp'
+else
+    skip "$why"
+fi
+ok 'a weighted sum with another rule, and dispatch by name' '
+    score $weak --rule code:2,language=sh --rule length:0.5,min=1 -i sh.dp -o o.dp
+    [ "$(see o.dp .score)" = "2.5|1.5|0.5|0.5|0.5" ]
+    [ "$(see o.dp .score_code)" = "1|0.5|0|0|0" ]
+    jq -nc "{response: \"\`\`\`sh\necho 3\n\`\`\`\", source: \"mine\", truth: \"{\\\"inputs\\\":[1],\\\"outputs\\\":[3]}\"}" |
+        code_batch mine.dp
+    score $weak "reward.dispatch={mine: {name: code, language: sh}}" -i mine.dp -o o.dp
+    [ "$(see o.dp .score)" = 1 ]'
 ok 'a command for any other language' '
     row awk "{ print \$1 + \$2 }" "[\"1 2\"]" "[\"3\"]" | code_batch awk.dp
     code --code-command "exec awk -f prog.awk" --code-file prog.awk --args "{\"language\":\"other\"}" \

@@ -15,7 +15,7 @@
 #include "libverl/base/mem.h"
 
 struct vl_box_opts {
-    int weak;                 /* no namespaces: limits, filter, group of processes (box.h, below) */
+    int weak;                 /* no namespaces: limits, filter, Landlock, a group of processes */
     const char *const *binds; /* further absolute paths shown read-only, NULL-terminated; or NULL */
     double seconds;           /* wall clock */
     int64_t memory;           /* bytes: mapped by a process; resident in all of them together */
@@ -71,6 +71,9 @@ void vl_box_result_free(struct vl_box_result *r);
  * time. */
 int vl_box_run(const struct vl_box_opts *o, const struct vl_box_job *job, struct vl_box_result *r,
                struct vl_err *e) VL_MUST_CHECK;
+
+/* Whether weak boxes are kept to the folders of strong ones here (Landlock, Linux 5.13). */
+int vl_box_weak_has_landlock(void);
 
 /* Whether boxes of this kind work here: runs argv0 with --version in one. Same errors. */
 int vl_box_check(const struct vl_box_opts *o, const char *argv0, struct vl_err *e) VL_MUST_CHECK;

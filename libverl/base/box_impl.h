@@ -47,6 +47,13 @@ static inline pid_t box_clone(unsigned long namespaces)
  * threaded process (no malloc). Never returns. */
 _Noreturn void box_inside(const struct box_plan *p);
 
+/* What a box shows: paths, and names in /dev; both end with NULL. */
+extern const char *const box_shown[], *const box_devices[];
+
+/* Confines this process, in a weak box, to what is shown and its folder, where the kernel can. 0 or
+ * -1 with errno. */
+int box_landlock(const struct box_plan *p);
+
 /* Makes this process unable to use system calls that a box does not need. 0 or -1 with errno. */
 int box_filter(int weak);
 

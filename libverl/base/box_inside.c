@@ -23,14 +23,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Folders of the program's world; links are copied as links, what is missing is left out. */
-static const char *const shown[] = { "/usr",   "/bin",   "/sbin",   "/lib",
-                                     "/lib32", "/lib64", "/libx32", "/etc/alternatives" };
-static const char *const devices[] = { "null", "zero", "full", "random", "urandom" };
+/* Of the program's world; links are copied as links, what is missing is left out. */
+const char *const box_shown[] = { "/usr",
+                                  "/bin",
+                                  "/sbin",
+                                  "/lib",
+                                  "/lib32",
+                                  "/lib64",
+                                  "/libx32",
+                                  "/etc/alternatives",
+                                  "/etc/ld.so.cache",
+                                  NULL };
+const char *const box_devices[] = { "null", "zero", "full", "random", "urandom", NULL };
 
+static char home[128] = "HOME=/tmp", tmpdir[128] = "TMPDIR=/tmp"; /* other ones in a weak box */
 static char *environment[] = { "PATH=/usr/local/bin:/usr/bin:/bin",
-                               "HOME=/tmp",
-                               "TMPDIR=/tmp",
+                               home,
+                               tmpdir,
                                "LANG=C.UTF-8",
                                "PYTHONHASHSEED=0",
                                "OMP_NUM_THREADS=1",
@@ -158,8 +167,8 @@ static void make_devices(void)
     char path[32];
 
     mkdir("/dev", 0755);
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        snprintf(path, sizeof path, "/dev/%s", devices[i]);
+    for (const char *const *d = box_devices; *d; d++) {
+        snprintf(path, sizeof path, "/dev/%s", *d);
         show(path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, "mounting devices");
     }
     (void)!symlink("/proc/self/fd", "/dev/fd");
@@ -181,9 +190,8 @@ static void make_world(const struct box_plan *p)
     must(mkdir("/tmp/old", 0755), "making the root");
     must((int)syscall(SYS_pivot_root, "/tmp", "/tmp/old"), "pivot_root");
     must(chdir("/"), "entering the root");
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
-        show(shown[i], ro, "mounting the system's folders");
-    show("/etc/ld.so.cache", ro, "mounting /etc/ld.so.cache");
+    for (const char *const *s = box_shown; *s; s++)
+        show(*s, ro, "mounting the system's folders");
     make_devices();
     mkdir("/proc", 0755); /* a convenience: where a container forbids it, there is none */
     (void)!mount("proc", "/proc", "proc", plain | MS_NOEXEC | MS_RDONLY, "hidepid=2,subset=pid");
@@ -260,7 +268,13 @@ _Noreturn static void become_program(const struct box_plan *p, const struct box_
     sigprocmask(SIG_SETMASK, &none, NULL);
     must(fcntl(BOX_STATUS, F_SETFD, FD_CLOEXEC), "close-on-exec");
     close(BOX_GO);
+    if (o->weak)
+        must(box_landlock(p), "Landlock");
     must(box_filter(o->weak), "the system call filter");
+    if (p->folder) {
+        snprintf(home, sizeof home, "HOME=%s", p->folder);
+        snprintf(tmpdir, sizeof tmpdir, "TMPDIR=%s", p->folder);
+    }
     environ = environment;
     execvp(p->job->argv[0], (char *const *)p->job->argv);
     w.error = errno;

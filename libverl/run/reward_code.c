@@ -145,8 +145,10 @@ int vl_reward_code_open(struct vl_reward_code *c, struct vl_ctx *x, const struct
         return 0;
     set_up(c, x, o, job->nasked);
     if (c->opts.box.weak && !o->code.url)
-        vl_warn(&x->log, "--sandbox=weak: programs run without namespaces; they can read what this "
-                         "user may read (verl-sandbox(7))");
+        vl_warn(&x->log, "--sandbox=weak: programs run without namespaces%s (verl-sandbox(7))",
+                vl_box_weak_has_landlock()
+                    ? ""
+                    : ", and this kernel has no Landlock: they can read what this user may read");
     if (check_programs(c, &s, e) || !o->code.url)
         return e->code;
     return ask_service(c, &s, e);
