@@ -39,7 +39,7 @@ case_of() {
 with() {
     jq -c --slurpfile c case.json "\$c[0].inputs as \$i | (input_line_number - 1) as \$r | $1" "base-$R-$C.json" |
         verl-batch from-json -q --like "base-$R-$C.dp" --dtype ref_log_prob=F32 --dtype advantages=F32 \
-            --dtype rollout_is_weights=F32 --dtype values=F32 --dtype returns=F32 -i - -o in.dp
+            --dtype rollout_is_weights=F32 --dtype rollout_log_probs=F32 --dtype values=F32 --dtype returns=F32 -i - -o in.dp
 }
 settings() { # the case's config as key=value under actor.
     jq -r '.config | to_entries[] | select(.value | type != "object") |
@@ -65,6 +65,17 @@ for op in vanilla gspo sapo geo_mean; do
                 ', (\$c.outputs.metrics | to_entries[] | [\$m[.key], .value])'
         done"
 done
+ok 'bypass mode: the recorded metrics of the correction, and the loss of ppo_clip' "
+    for name in \$(names bypass_mode . '[0-5]'); do
+        case_of bypass_mode \$name log_prob
+        with '.rollout_log_probs = [range(\$i.log_prob[\$r] | length) as \$t | .old_log_probs[\$t] - \$i.log_prob[\$r][\$t] + \$i.old_log_prob[\$r][\$t]]
+            | .advantages = \$i.advantages[\$r] | .response_mask = \$i.response_mask[\$r] | del(.rollout_is_weights)'
+        rm -rf s
+        verl-update -q -s s -m m -i in.dp --compute fp32 optim.lr=0 ppo_mini_batch_size=\$R \$(settings) bypass_mode=true --statistics mini-batch \
+            \$(jq -r '.config.rollout_correction | to_entries[] | \"algorithm.rollout_correction.\(.key)=\(.value)\"' case.json) -o out.dp
+        same \$name '(if \$c.config.rollout_correction.loss_type == \"ppo_clip\" then [\$m[\"actor/pg_loss\"], \$c.outputs.loss] else null end)' \
+            ', (\$c.outputs.metrics | to_entries[] | select(.key | test(\"training_|rollout_log_ppl|rollout_ppl|_std\") | not) | [\$m[.key], .value])'
+    done"
 ok 'KL loss: every estimator, the straight-through forms too' "
     for name in \$(names kl '^kl_penalty' '_1|straight'); do
         case_of kl \$name logprob
