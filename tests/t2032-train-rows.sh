@@ -111,7 +111,9 @@ ok "conversations that cannot be trained on" '
     echo "{\"messages\": [$a]}" | exits 65 data --sft - 2>err; grep -q "first message is the assistant" err
     echo "{\"messages\": [{\"content\": 1}]}" | exits 65 data --sft - 2>err; grep -q "messages is a list, wanted a list of {role, content}" err
     echo "{\"prompt\": \"x\"}" | exits 65 data --sft - 2>err; grep -q "response is missing" err
-    exits 64 data talk.jsonl --sft --preference 2>err; exits 64 data talk.jsonl data.max_length=9 2>err'
+    exits 64 data talk.jsonl --mask last 2>err; grep -q "without --sft" err
+    exits 64 data talk.jsonl --sft --preference 2>err
+    echo "{\"prompt\": \"x\"}" | data - data.max_length=9 2>err; grep -q "data.max_length is .* no effect here" err'
 ok "data.max_length is the limit of both together, by every policy; never passed" '
     echo "{\"prompt\": \"acegik\", \"response\": \"mo\"}" >l.jsonl # 6 + 2 + end token
     exits 65 data l.jsonl --sft data.max_length=8 2>err

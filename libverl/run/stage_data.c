@@ -54,13 +54,12 @@ static int check_options(const struct vl_data_opts *o, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "--system has no effect with --template none");
     if (o->chat && o->tmpl && strcmp(o->tmpl, "none") == 0)
         return vl_fail(e, VL_E_USAGE, "--chat has no effect with --template none");
+    if (strcmp(o->mask, "last") == 0 && !o->sft)
+        return vl_fail(e, VL_E_USAGE, "--mask has no effect without --sft");
+    if (o->check && o->check_json)
+        return vl_fail(e, VL_E_USAGE, "--check and --check-json are one report; give one");
     if (o->sft && o->preference)
         return vl_fail(e, VL_E_USAGE, "--sft and --preference make different batches; give one");
-    if (o->max_length != VL_NULL_I64 && !o->sft && !o->preference)
-        return vl_fail(e, VL_E_USAGE,
-                       "data.max_length is the limit of prompt and response together and has no "
-                       "effect without --sft or --preference: data.max_prompt_length is the "
-                       "prompt's");
     if (o->filter_overlong && o->max_prompt == VL_NULL_I64 && o->max_length == VL_NULL_I64)
         return vl_fail(e, VL_E_USAGE,
                        "data.filter_overlong_prompts has no effect without data.max_prompt_length");
@@ -434,6 +433,9 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
     if (!model || check_options(o, e) || check_context(o, model, e) || find_files(d, &files, e) ||
         vl_lines_read(&d->lines, &files, e))
         return e->code;
+    if (o->max_length != VL_NULL_I64 && !o->sft && !o->preference)
+        vl_warn(&d->x->log, "data.max_length is the limit of prompt and response together and has "
+                            "no effect here; data.max_prompt_length is the prompt's");
     if (!d->lines.n)
         return vl_fail(e, VL_E_DATA, "%s: no rows", d->lines.path[0]);
     d->x->log.bytes_in += (int64_t)d->lines.bytes;
