@@ -12,6 +12,8 @@ enum flow { NEXT, BREAK, CONTINUE };
 
 static enum flow exec(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n);
 static struct vl_jv eval(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n);
+static void run_loop(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n,
+                     struct vl_jv over, int depth);
 
 /* ---- scopes ---- */
 
@@ -143,15 +145,44 @@ static void eval_args(struct vl_jin *in, struct vl_jscope *s, const struct vl_jn
         a->kwv[i] = eval(in, s, n->kwval[i]);
 }
 
-/* What the body writes, as a string. */
-static struct vl_jv capture(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *body)
+/* What the body writes, as a string. *flow: how it ended; after break and continue what it wrote is
+ * not wanted. */
+static struct vl_jv capture(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *body,
+                            enum flow *flow)
 {
     struct vl_buf b = { 0 }, *outer = in->out;
 
     in->out = &b;
-    exec(in, s, body);
+    *flow = exec(in, s, body);
     in->out = outer;
     return vl_jv_buf(in, &b);
+}
+
+/* caller, varargs and kwargs, where the macro's body names them. */
+static void special_args(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n,
+                         const struct vl_jargs *a)
+{
+    struct vl_jv rest = vl_jv_list(in, VL_J_TUPLE, a->n), more = vl_jv_map(in, VL_J_MAP),
+                 caller = vl_jv_undef();
+
+    for (size_t i = n->nlist; i < a->n; i++)
+        vl_jlist_add(in, rest.u.list, a->v[i]);
+    for (size_t k = 0; k < a->nkw; k++) {
+        size_t i = 0;
+
+        while (i < n->nlist && n->list[i]->s != a->kw[k])
+            i++;
+        if ((n->uses & VL_J_CALLER) && strcmp(a->kw[k], "caller") == 0)
+            caller = a->kwv[k].type == VL_J_NONE ? caller : a->kwv[k];
+        else if (i == n->nlist)
+            vl_jmap_set(in, more.u.map, vl_jv_ref(a->kw[k], strlen(a->kw[k])), a->kwv[k]);
+    }
+    if (n->uses & VL_J_CALLER)
+        assign(in, s, vl_jinja_intern(in->t, "caller", 6), caller);
+    if (n->uses & VL_J_VARARGS)
+        assign(in, s, vl_jinja_intern(in->t, "varargs", 7), rest);
+    if (n->uses & VL_J_KWARGS)
+        assign(in, s, vl_jinja_intern(in->t, "kwargs", 6), more);
 }
 
 static struct vl_jv call_macro(struct vl_jin *in, const struct vl_jmacro *m,
@@ -160,8 +191,11 @@ static struct vl_jv call_macro(struct vl_jin *in, const struct vl_jmacro *m,
     const struct vl_jnode *n = m->node;
     struct vl_jscope *s = new_scope(in, m->scope);
     size_t plain = n->nlist - n->nkw;
+    enum flow flow;
 
-    if (a->n > n->nlist)
+    if (n->uses)
+        special_args(in, s, n, a);
+    if (a->n > n->nlist && !(n->uses & VL_J_VARARGS))
         return vl_jfail(in, "macro %s takes not more than %zu arguments", n->s, n->nlist);
     for (size_t i = 0; i < n->nlist; i++) {
         struct vl_jv v = vl_jv_undef();
@@ -177,11 +211,14 @@ static struct vl_jv call_macro(struct vl_jin *in, const struct vl_jmacro *m,
 
         while (i < n->nlist && n->list[i]->s != a->kw[k])
             i++;
+        if (i == n->nlist && ((n->uses & VL_J_KWARGS) ||
+                              ((n->uses & VL_J_CALLER) && strcmp(a->kw[k], "caller") == 0)))
+            continue;
         if (i == n->nlist || i < a->n)
             return vl_jfail(in, "macro %s got an argument %.60s= it does not take, or twice", n->s,
                             a->kw[k]);
     }
-    return capture(in, s, n->a);
+    return capture(in, s, n->a, &flow);
 }
 
 static struct vl_jv raise(struct vl_jin *in, const struct vl_jargs *a)
@@ -260,8 +297,28 @@ static struct vl_jv range(struct vl_jin *in, const struct vl_jargs *a)
     return v;
 }
 
+/* loop(items) in a recursive loop: what the loop writes for them. */
+static struct vl_jv call_loop(struct vl_jin *in, const struct vl_jloop *l, const struct vl_jargs *a)
+{
+    struct vl_buf b = { 0 }, *outer = in->out;
+
+    if (!l->node)
+        return vl_jfail(in, "the loop must have the 'recursive' marker to be called");
+    if (a->n != 1 || a->nkw)
+        return vl_jfail(in, "loop() takes one argument");
+    if (vl_jenter(in) == 0) {
+        in->out = &b;
+        run_loop(in, l->around, l->node, a->v[0], l->depth + 1);
+        in->out = outer;
+    }
+    in->depth--;
+    return vl_jv_buf(in, &b);
+}
+
 struct vl_jv vl_jcall(struct vl_jin *in, struct vl_jv f, const struct vl_jargs *a)
 {
+    if (f.type == VL_J_LOOP)
+        return call_loop(in, f.u.loop, a);
     if (f.type == VL_J_MACRO)
         return call_macro(in, f.u.macro, a);
     if (f.type == VL_J_METHOD)
@@ -465,9 +522,10 @@ static struct vl_jv eval(struct vl_jin *in, struct vl_jscope *s, const struct vl
 /* ---- statements ---- */
 
 /* The items that pass the loop's own if, tested one by one with the target bound. */
-static struct vl_jlist *loop_items(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
+static struct vl_jlist *loop_items(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n,
+                                   struct vl_jv over)
 {
-    struct vl_jlist *all = vl_jv_iter(in, eval(in, s, n->b));
+    struct vl_jlist *all = vl_jv_iter(in, over);
     struct vl_jv kept;
 
     if (!n->c || !all)
@@ -483,16 +541,22 @@ static struct vl_jlist *loop_items(struct vl_jin *in, struct vl_jscope *s, const
     return kept.u.list;
 }
 
-static enum flow exec_for(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
+static void run_loop(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n,
+                     struct vl_jv over, int depth)
 {
-    const struct vl_jlist *items = loop_items(in, s, n);
+    const struct vl_jlist *items = in->e->code ? NULL : loop_items(in, s, n, over);
     const char *loop_name = vl_jinja_intern(in->t, "loop", 4);
     struct vl_jloop *l = vl_jalloc(in, sizeof *l);
     struct vl_jscope *inner = new_scope(in, s);
     int64_t kept = in->kept;
+    enum flow flow;
+    int whole = 0; /* a round went to its end */
 
     if (in->e->code || !items)
-        return NEXT;
+        return;
+    l->depth = depth;
+    if (n->uses)
+        l->node = n, l->around = s;
     l->item = items->v;
     l->n = items->n;
     for (l->at = 0; l->at < items->n && !vl_jstep(in); l->at++) {
@@ -502,24 +566,30 @@ static enum flow exec_for(struct vl_jin *in, struct vl_jscope *s, const struct v
         kept = in->kept;
         assign(in, inner, loop_name, (struct vl_jv){ .type = VL_J_LOOP, .u.loop = l });
         assign_target(in, inner, n->a, items->v[l->at]);
-        if (exec(in, inner, n->list[0]) == BREAK)
+        flow = exec(in, inner, n->list[0]);
+        whole |= flow == NEXT;
+        if (flow == BREAK)
             break;
     }
-    if (!items->n && n->list[1])
+    /* jinja2 runs the else also when every round was left early */
+    if (!whole && n->list[1])
         exec(in, new_scope(in, s), n->list[1]);
-    return NEXT;
 }
 
-static void exec_set_block(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
+static enum flow exec_set_block(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
 {
-    struct vl_jv v = capture(in, new_scope(in, s), n->b), outer = in->block;
+    enum flow flow;
+    struct vl_jv v = capture(in, new_scope(in, s), n->b, &flow), outer = in->block;
 
+    if (flow != NEXT)
+        return flow;
     if (n->c) {
         in->block = v;
         v = eval(in, s, n->c);
         in->block = outer;
     }
     assign_target(in, s, n->a, v);
+    return NEXT;
 }
 
 static void write(struct vl_jin *in, struct vl_jv v)
@@ -529,6 +599,23 @@ static void write(struct vl_jin *in, struct vl_jv v)
     else
         vl_jv_print(in, in->out, v);
     vl_jbuf_check(in, in->out);
+}
+
+static enum flow exec_filter_block(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
+{
+    enum flow flow;
+    struct vl_jv text = capture(in, new_scope(in, s), n->a, &flow), outer = in->block, v;
+
+    if (flow != NEXT)
+        return flow;
+    in->block = text;
+    v = eval(in, s, n->b);
+    in->block = outer;
+    if (v.type == VL_J_STR)
+        write(in, v);
+    else
+        vl_jfail(in, "a filter block must give a string, not %s", vl_jv_type_name(v));
+    return NEXT;
 }
 
 static enum flow exec_with(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
@@ -550,9 +637,31 @@ static void exec_macro(struct vl_jin *in, struct vl_jscope *s, const struct vl_j
     assign(in, s, n->s, (struct vl_jv){ .type = VL_J_MACRO, .u.macro = m });
 }
 
+static void exec_call_block(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
+{
+    struct vl_jmacro *m = vl_jalloc(in, sizeof *m);
+    const struct vl_jnode *c = n->b;
+    struct vl_jv f = eval(in, s, c->a);
+    const char **kw = vl_jalloc(in, (c->nkw + 1) * sizeof *kw);
+    struct vl_jv *kwv = vl_jalloc(in, (c->nkw + 1) * sizeof *kwv);
+    struct vl_jargs a;
+
+    eval_args(in, s, c, &a);
+    m->node = n;
+    m->scope = s;
+    in->kept++;
+    for (size_t i = 0; i < a.nkw; i++)
+        kw[i] = a.kw[i], kwv[i] = a.kwv[i];
+    kw[a.nkw] = n->s;
+    kwv[a.nkw] = (struct vl_jv){ .type = VL_J_MACRO, .u.macro = m };
+    a.kw = kw, a.kwv = kwv, a.nkw++;
+    in->line = n->line;
+    if (!in->e->code)
+        write(in, vl_jcall(in, f, &a));
+}
+
 static enum flow exec_kind(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *n)
 {
-    struct vl_jv outer = in->block;
     enum flow flow = NEXT;
 
     switch (n->kind) {
@@ -567,7 +676,8 @@ static enum flow exec_kind(struct vl_jin *in, struct vl_jscope *s, const struct 
             flow = exec(in, s, n->list[i]);
         return flow;
     case VL_JN_FOR:
-        return exec_for(in, s, n);
+        run_loop(in, s, n, eval(in, s, n->b), 1);
+        return NEXT;
     case VL_JN_IF:
         if (vl_jv_true(eval(in, s, n->a)))
             return exec(in, s, n->list[0]);
@@ -576,16 +686,15 @@ static enum flow exec_kind(struct vl_jin *in, struct vl_jscope *s, const struct 
         assign_target(in, s, n->a, eval(in, s, n->b));
         return NEXT;
     case VL_JN_SET_BLOCK:
-        exec_set_block(in, s, n);
-        return NEXT;
+        return exec_set_block(in, s, n);
     case VL_JN_MACRO:
         exec_macro(in, s, n);
         return NEXT;
-    case VL_JN_FILTER_BLOCK:
-        in->block = capture(in, new_scope(in, s), n->a);
-        write(in, eval(in, s, n->b));
-        in->block = outer;
+    case VL_JN_CALL_BLOCK:
+        exec_call_block(in, s, n);
         return NEXT;
+    case VL_JN_FILTER_BLOCK:
+        return exec_filter_block(in, s, n);
     case VL_JN_WITH:
         return exec_with(in, s, n);
     case VL_JN_SCOPE:

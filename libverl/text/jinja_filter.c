@@ -153,6 +153,8 @@ static struct vl_jv f_indent(struct vl_jin *in, struct vl_jv v, const struct vl_
 
     if (vl_jargs_check(in, a, "indent", 3, "width first blank"))
         return vl_jv_undef();
+    if (v.type != VL_J_STR)
+        return vl_jfail(in, "indent needs a string, not %s", vl_jv_type_name(v));
     vl_jarg(a, 0, "width", &width);
     first = truth_arg(a, 1, "first");
     blank = truth_arg(a, 2, "blank");
@@ -160,7 +162,6 @@ static struct vl_jv f_indent(struct vl_jin *in, struct vl_jv v, const struct vl_
         vl_buf_add(&pad, width.u.s, width.n);
     for (int64_t i = 0; width.type == VL_J_INT && i < width.u.i && i < 10000; i++)
         vl_buf_ch(&pad, ' ');
-    v = vl_jv_to_str(in, v);
     vl_buf_add(&b, v.u.s, v.n);
     vl_buf_ch(&b, '\n'); /* jinja2's quirk: a last line end is kept that way */
     lines = vl_py_splitlines(in, vl_jv_buf(in, &b), 0);
@@ -382,12 +383,82 @@ static struct vl_jv f_format(struct vl_jin *in, struct vl_jv v, const struct vl_
     return vl_py_percent(in, vl_jv_to_str(in, v), args);
 }
 
+static struct vl_jv f_center(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jv width = vl_jv_int(80);
+    struct vl_buf b = { 0 };
+    int64_t pad, left;
+
+    if (vl_jargs_check(in, a, "center", 1, "width"))
+        return vl_jv_undef();
+    vl_jarg(a, 0, "width", &width);
+    if (width.type != VL_J_INT || width.u.i > 1000000)
+        return vl_jfail(in, "center: this width is not supported");
+    v = vl_jv_to_str(in, v);
+    pad = width.u.i - vl_jv_length(in, v);
+    if (pad <= 0)
+        return v;
+    left = pad / 2 + (pad & width.u.i & 1);
+    for (int64_t i = 0; i < left; i++)
+        vl_buf_ch(&b, ' ');
+    vl_buf_add(&b, v.u.s, v.n);
+    for (int64_t i = left; i < pad; i++)
+        vl_buf_ch(&b, ' ');
+    return vl_jv_buf(in, &b);
+}
+
+static struct vl_jv f_attr(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jv name;
+    const char *s;
+
+    if (vl_jargs_check(in, a, "attr", 1, "name") || !vl_jarg(a, 0, "name", &name) ||
+        name.type != VL_J_STR)
+        return vl_jfail(in, "attr needs a name");
+    s = vl_jv_str(in, name.u.s, name.n).u.s;
+    if (v.type == VL_J_MAP && !vl_jmethod_known(v, s) && strncmp(s, "__", 2) != 0)
+        return vl_jv_undef(); /* never an item */
+    return vl_jop_attr(in, v, s);
+}
+
+static struct vl_jv f_truncate(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jv length = vl_jv_int(255), end = vl_jv_ref("...", 3), leeway = vl_jv_int(5), head;
+    struct vl_buf b = { 0 };
+    int64_t keep;
+
+    if (vl_jargs_check(in, a, "truncate", 4, "length killwords end leeway"))
+        return vl_jv_undef();
+    vl_jarg(a, 0, "length", &length);
+    vl_jarg(a, 2, "end", &end);
+    vl_jarg(a, 3, "leeway", &leeway);
+    leeway = leeway.type == VL_J_NONE ? vl_jv_int(5) : leeway;
+    if (v.type != VL_J_STR || v.safe || end.type != VL_J_STR || length.type != VL_J_INT ||
+        leeway.type != VL_J_INT || leeway.u.i < 0 || length.u.i > INT32_MAX ||
+        leeway.u.i > INT32_MAX)
+        return vl_jfail(in, "truncate of this is not supported");
+    keep = length.u.i - vl_jv_length(in, end);
+    if (keep < 0)
+        return vl_jfail(in, "truncate: the length is less than that of the end");
+    if (vl_jv_length(in, v) <= length.u.i + leeway.u.i)
+        return v;
+    head = keep ? vl_py_slice(in, v, 0, keep, 1) : vl_jv_ref("", 0);
+    if (!truth_arg(a, 1, "killwords") && memrchr(head.u.s, ' ', head.n))
+        head.n = (size_t)((const char *)memrchr(head.u.s, ' ', head.n) - head.u.s);
+    vl_buf_add(&b, head.u.s, head.n);
+    vl_buf_add(&b, end.u.s, end.n);
+    return vl_jv_buf(in, &b);
+}
+
 static const struct {
     const char *name;
     vl_jfilter_fn *fn;
 } known[] = {
     { "abs", f_abs },
+    { "attr", f_attr },
+    { "batch", vl_jf_batch },
     { "capitalize", f_capitalize },
+    { "center", f_center },
     { "count", f_length },
     { "d", f_default },
     { "default", f_default },
@@ -417,12 +488,14 @@ static const struct {
     { "safe", f_safe },
     { "select", vl_jf_select },
     { "selectattr", vl_jf_selectattr },
+    { "slice", vl_jf_slice },
     { "sort", vl_jf_sort },
     { "string", f_string },
     { "sum", vl_jf_sum },
     { "title", f_title },
     { "tojson", f_tojson },
     { "trim", f_trim },
+    { "truncate", f_truncate },
     { "unique", vl_jf_unique },
     { "upper", f_upper },
     { "wordcount", f_wordcount },
@@ -439,6 +512,18 @@ static vl_jfilter_fn *find(const char *name)
 int vl_jfilter_known(const char *name)
 {
     return find(name) != NULL;
+}
+
+int vl_jfilter_exists(const char *name)
+{
+    static const char *const more[] = { "filesizeformat", "forceescape", "pprint",
+                                        "random",         "striptags",   "urlencode",
+                                        "urlize",         "wordwrap",    "xmlattr" };
+
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (strcmp(more[i], name) == 0)
+            return 1;
+    return vl_jfilter_known(name);
 }
 
 struct vl_jv vl_jfilter(struct vl_jin *in, const char *name, struct vl_jv v,

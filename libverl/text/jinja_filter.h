@@ -10,4 +10,6 @@ vl_jfilter_fn vl_jf_dictsort, vl_jf_groupby, vl_jf_join, vl_jf_map, vl_jf_max, v
     vl_jf_reject, vl_jf_rejectattr, vl_jf_select, vl_jf_selectattr, vl_jf_sort, vl_jf_sum,
     vl_jf_unique;
 
+vl_jfilter_fn vl_jf_batch, vl_jf_slice;
+
 #endif

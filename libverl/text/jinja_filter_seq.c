@@ -39,6 +39,29 @@ static struct vl_jv key_of(struct vl_jin *in, struct vl_jv v, const struct vl_jv
     return v.type == VL_J_STR && !sensitive ? vl_py_case(in, v, VL_PY_LOWER) : v;
 }
 
+/* What sort compares: a list of keys, one for each attribute of "a,b" (jinja2 compares lists also where
+ * there is one key or no attribute: equal elements are then never ordered). */
+static struct vl_jv keys_of(struct vl_jin *in, struct vl_jv v, const struct vl_jv *attr,
+                            int sensitive)
+{
+    struct vl_jv keys = vl_jv_list(in, VL_J_PLAIN, 1);
+    size_t at = 0;
+
+    if (!attr || attr->type != VL_J_STR) {
+        vl_jlist_add(in, keys.u.list, key_of(in, v, attr, sensitive));
+        return keys;
+    }
+    while (at <= attr->n && !in->e->code) {
+        const char *comma = memchr(attr->u.s + at, ',', attr->n - at);
+        size_t n = (comma ? (size_t)(comma - attr->u.s) : attr->n) - at;
+        struct vl_jv one = vl_jv_ref(attr->u.s + at, n);
+
+        vl_jlist_add(in, keys.u.list, key_of(in, v, &one, sensitive));
+        at += n + 1;
+    }
+    return keys;
+}
+
 static int flag(const struct vl_jargs *a, size_t at, const char *name)
 {
     struct vl_jv v;
@@ -73,13 +96,13 @@ static void merge_sort(struct vl_jin *in, struct keyed *x, struct keyed *tmp, si
 }
 
 static struct vl_jv sorted(struct vl_jin *in, const struct vl_jlist *l, const struct vl_jv *attr,
-                           int sensitive, int reverse)
+                           int sensitive, int reverse, int many)
 {
     struct keyed *x = vl_jalloc(in, l->n * sizeof *x), *tmp = vl_jalloc(in, l->n * sizeof *tmp);
     struct vl_jv out = vl_jv_list(in, VL_J_PLAIN, l->n);
 
     for (size_t i = 0; i < l->n && !vl_jstep(in); i++)
-        x[i] = (struct keyed){ key_of(in, l->v[i], attr, sensitive), l->v[i] };
+        x[i] = (struct keyed){ (many ? keys_of : key_of)(in, l->v[i], attr, sensitive), l->v[i] };
     merge_sort(in, x, tmp, l->n, reverse);
     for (size_t i = 0; i < l->n; i++)
         vl_jlist_add(in, out.u.list, x[i].val);
@@ -98,10 +121,8 @@ struct vl_jv vl_jf_sort(struct vl_jin *in, struct vl_jv v, const struct vl_jargs
 
     if (!l || vl_jargs_check(in, a, "sort", 3, "reverse case_sensitive attribute"))
         return vl_jv_undef();
-    if (attr_arg(a, 2, &attr) && attr.type == VL_J_STR && memchr(attr.u.s, ',', attr.n))
-        return vl_jfail(in, "sort by several attributes is not supported");
-    return sorted(in, l, attr_arg(a, 2, &attr), flag(a, 1, "case_sensitive"),
-                  flag(a, 0, "reverse"));
+    return sorted(in, l, attr_arg(a, 2, &attr), flag(a, 1, "case_sensitive"), flag(a, 0, "reverse"),
+                  1);
 }
 
 struct vl_jv vl_jf_dictsort(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
@@ -119,7 +140,7 @@ struct vl_jv vl_jf_dictsort(struct vl_jin *in, struct vl_jv v, const struct vl_j
         return vl_jfail(in, "dictsort: by must be key or value");
     at.u.i = vl_jv_is_str(by, "value");
     return sorted(in, vl_jmethod_call(in, &m, &none).u.list, &at, flag(a, 0, "case_sensitive"),
-                  flag(a, 2, "reverse"));
+                  flag(a, 2, "reverse"), 0);
 }
 
 struct vl_jv vl_jf_unique(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
@@ -153,7 +174,7 @@ struct vl_jv vl_jf_groupby(struct vl_jin *in, struct vl_jv v, const struct vl_ja
         return vl_jv_undef();
     if (!attr_arg(a, 0, &attr) || a->n == 2)
         return vl_jfail(in, "groupby needs an attribute (a default is not supported)");
-    all = sorted(in, l, &attr, sensitive, 0).u.list;
+    all = sorted(in, l, &attr, sensitive, 0, 0).u.list;
     out = vl_jv_list(in, VL_J_PLAIN, 4);
     for (size_t i = 0; i < all->n && !vl_jstep(in); i++) {
         struct vl_jv key = key_of(in, all->v[i], &attr, sensitive), pair;
@@ -232,6 +253,66 @@ struct vl_jv vl_jf_join(struct vl_jin *in, struct vl_jv v, const struct vl_jargs
     return vl_jv_buf(in, &b);
 }
 
+/* ---- batch and slice: lists of lists ---- */
+
+static int count_arg(struct vl_jin *in, const struct vl_jargs *a, const char *what,
+                     const char *name, struct vl_jv *fill)
+{
+    struct vl_jv n = vl_jv_none();
+
+    *fill = vl_jv_none();
+    vl_jarg(a, 0, name, &n);
+    vl_jarg(a, 1, "fill_with", fill);
+    if (n.type != VL_J_INT || n.u.i < 1 || n.u.i > VL_J_MAX_RANGE)
+        vl_jfail(in, "%s needs a positive number", what);
+    return in->e->code ? 0 : (int)n.u.i;
+}
+
+struct vl_jv vl_jf_batch(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jlist *l = vl_jv_iter(in, v);
+    struct vl_jv fill, out, row = vl_jv_undef();
+    size_t n;
+
+    if (!l || vl_jargs_check(in, a, "batch", 2, "linecount fill_with") ||
+        !(n = (size_t)count_arg(in, a, "batch", "linecount", &fill)))
+        return vl_jv_undef();
+    out = vl_jv_list(in, VL_J_GENERATOR, l->n / n + 1);
+    for (size_t i = 0; i < l->n && !vl_jstep(in); i++) {
+        if (i % n == 0) {
+            row = vl_jv_list(in, VL_J_PLAIN, 4);
+            vl_jlist_add(in, out.u.list, row);
+        }
+        vl_jlist_add(in, row.u.list, l->v[i]);
+    }
+    while (l->n && fill.type != VL_J_NONE && row.u.list->n < n && !vl_jstep(in))
+        vl_jlist_add(in, row.u.list, fill);
+    return out;
+}
+
+struct vl_jv vl_jf_slice(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jlist *l = vl_jv_iter(in, v);
+    struct vl_jv fill, out;
+    size_t n, at = 0;
+
+    if (!l || vl_jargs_check(in, a, "slice", 2, "slices fill_with") ||
+        !(n = (size_t)count_arg(in, a, "slice", "slices", &fill)))
+        return vl_jv_undef();
+    out = vl_jv_list(in, VL_J_GENERATOR, n);
+    for (size_t i = 0; i < n && !vl_jstep(in); i++) {
+        struct vl_jv row = vl_jv_list(in, VL_J_PLAIN, l->n / n + 1);
+        size_t end = at + l->n / n + (i < l->n % n);
+
+        for (; at < end; at++)
+            vl_jlist_add(in, row.u.list, l->v[at]);
+        if (fill.type != VL_J_NONE && i >= l->n % n)
+            vl_jlist_add(in, row.u.list, fill);
+        vl_jlist_add(in, out.u.list, row);
+    }
+    return out;
+}
+
 /* ---- map and select ---- */
 
 /* The arguments after the first `skip`. */
@@ -253,9 +334,15 @@ static const char *name_arg(struct vl_jin *in, const struct vl_jargs *a, size_t 
     return vl_jv_str(in, a->v[at].u.s, a->v[at].n).u.s;
 }
 
+/* map and select take whatever is false for an empty list. */
+static struct vl_jlist *some(struct vl_jin *in, struct vl_jv v)
+{
+    return vl_jv_true(v) ? vl_jv_iter(in, v) : vl_jv_list(in, VL_J_PLAIN, 0).u.list;
+}
+
 struct vl_jv vl_jf_map(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
 {
-    struct vl_jlist *l = vl_jv_iter(in, v);
+    struct vl_jlist *l = some(in, v);
     struct vl_jv attr, out, otherwise = vl_jv_undef();
     const char *filter = name_arg(in, a, 0);
     struct vl_jargs more = rest(a, 1);
@@ -282,7 +369,7 @@ struct vl_jv vl_jf_map(struct vl_jin *in, struct vl_jv v, const struct vl_jargs 
 static struct vl_jv choose(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a, int by_attr,
                            int want)
 {
-    struct vl_jlist *l = vl_jv_iter(in, v);
+    struct vl_jlist *l = some(in, v);
     const char *test = name_arg(in, a, (size_t)by_attr);
     struct vl_jargs more;
     struct vl_jv out;

@@ -92,7 +92,9 @@ struct vl_jmethod {
 struct vl_jloop {
     const struct vl_jv *item;
     size_t n, at;
-    int depth;
+    int depth;                   /* 1: not inside itself */
+    const struct vl_jnode *node; /* for a recursive one: itself and the scope around it */
+    struct vl_jscope *around;
     struct vl_jv *changed; /* arguments of the last loop.changed() */
 };
 
@@ -132,11 +134,12 @@ enum vl_jkind {
     VL_JN_TEXT,
     VL_JN_PRINT,
     VL_JN_BLOCK, /* list of statements */
-    VL_JN_FOR,   /* for a in b if c: list[0] else list[1] */
+    VL_JN_FOR,   /* for a in b if c: list[0] else list[1]; uses: recursive */
     VL_JN_IF,    /* if a: list[0] else list[1] */
     VL_JN_SET,   /* a = b */
     VL_JN_SET_BLOCK,
-    VL_JN_MACRO,
+    VL_JN_MACRO,      /* a: body, list and kwval: parameters; uses: enum vl_juses */
+    VL_JN_CALL_BLOCK, /* the same, and b the call that gets it as caller */
     VL_JN_FILTER_BLOCK,
     VL_JN_WITH,  /* list: target, value, ...; a: body */
     VL_JN_SCOPE, /* body a in a scope of its own: {% generation %} */
@@ -177,7 +180,10 @@ struct vl_jnode {
     struct vl_jnode **kwval;
     size_t nkw;
     enum vl_jop *ops; /* COMPARE: before each of list */
+    int uses;
 };
+
+enum vl_juses { VL_J_CALLER = 1, VL_J_VARARGS = 2, VL_J_KWARGS = 4 };
 
 struct vl_jmacro {
     const struct vl_jnode *node; /* list: parameters (NAME); kwval: defaults of the last nkw */
@@ -279,6 +285,8 @@ struct vl_jv vl_jv_none(void);
 struct vl_jv vl_jv_bool(int b);
 struct vl_jv vl_jv_int(int64_t i);
 struct vl_jv vl_jv_float(double f);
+struct vl_jv vl_jv_digits(const char *s, size_t n); /* an integer of any size, borrows */
+struct vl_jv vl_jv_wide(struct vl_jin *in, __int128 i);
 struct vl_jv vl_jv_str(struct vl_jin *in, const char *s, size_t n); /* copies */
 struct vl_jv vl_jv_ref(const char *s, size_t n);                    /* borrows */
 struct vl_jv vl_jv_buf(struct vl_jin *in, struct vl_buf *b);        /* copies and frees b */
@@ -298,6 +306,7 @@ const char *vl_jv_type_name(struct vl_jv v);   /* Python's */
 /* The elements of anything iterable as a plain array; a generator is used up. NULL after failing. */
 struct vl_jlist *vl_jv_iter(struct vl_jin *in, struct vl_jv v);
 int vl_jv_iterable(struct vl_jv v);
+int vl_jv_unhashable(struct vl_jv v); /* a list, a dictionary, or a tuple with one inside */
 int64_t vl_jv_length(struct vl_jin *in, struct vl_jv v);
 
 /* jinja_print.c */
@@ -359,6 +368,7 @@ int vl_jargs_check(struct vl_jin *in, const struct vl_jargs *a, const char *what
 
 /* The three tables: whether a name is known (for the parser), and the call. */
 int vl_jfilter_known(const char *name);
+int vl_jfilter_exists(const char *name); /* in jinja2, whether or not here */
 struct vl_jv vl_jfilter(struct vl_jin *in, const char *name, struct vl_jv v,
                         const struct vl_jargs *a);
 int vl_jtest_known(const char *name);

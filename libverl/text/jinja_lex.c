@@ -120,6 +120,8 @@ static int comment(struct lexer *l)
 
     while (l->at < l->n && !closes(l, l->at, "#}", "-+"))
         l->at++;
+    if (l->at == l->n && from == l->n)
+        return 0; /* jinja2 misses that one */
     if (l->at == l->n)
         return fail(l, "a comment is not closed");
     count_lines(l, from, l->at);
@@ -205,6 +207,8 @@ static int number(struct lexer *l)
         if (l->s[i] != '_')
             vl_buf_ch(&b, l->s[i]);
     v = vl_jv_buf(l->in, &b);
+    if (!is_float && v.u.s[0] == '0' && strspn(v.u.s, "0") != v.n)
+        return fail(l, "an integer cannot begin with 0");
     emit(l, is_float ? VL_JT_FLOAT : VL_JT_INT, v.u.s, v.n);
     l->at = at;
     return 0;

@@ -24,6 +24,9 @@ static const char python_number[] =
     " real imag numerator denominator bit_length bit_count conjugate from_bytes to_bytes "
     "as_integer_ratio is_integer hex fromhex ";
 
+/* Those of a |safe string that would escape their arguments. */
+static const char escaping_str[] = " replace join format ";
+
 static int listed(const char *names, const char *name)
 {
     size_t n = strlen(name);
@@ -354,9 +357,13 @@ struct vl_jv vl_jmethod_call(struct vl_jin *in, const struct vl_jmethod *m,
 
     switch ((enum vl_jtype)m->self.type) {
     case VL_J_STR:
-        if (m->self.safe)
-            return vl_jfail(in, "methods of a |safe string are not supported");
+        if (m->self.safe && listed(escaping_str, m->name))
+            return vl_jfail(in, "the method %.60s of a |safe string is not supported", m->name);
         v = str_method(in, m->self, m->name, a);
+        if (m->self.safe && v.type == VL_J_STR)
+            v.safe = 1;
+        for (size_t i = 0; m->self.safe && v.type == VL_J_LIST && i < v.u.list->n; i++)
+            v.u.list->v[i].safe = 1;
         return v;
     case VL_J_MAP:
         return dict_method(in, m->self, m->name, a);

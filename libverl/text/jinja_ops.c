@@ -38,31 +38,44 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a % b && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
+static struct vl_jv float_power(struct vl_jin *in, double a, double b)
+{
+    double r = pow(a, b);
+
+    if (a == 0 && b < 0)
+        return vl_jfail(in, "0.0 cannot be raised to a negative power");
+    if (a < 0 && isfinite(a) && isfinite(b) && b != floor(b))
+        return vl_jfail(in, "a power that is a complex number is not supported");
+    if (isinf(r) && isfinite(a) && isfinite(b))
+        return vl_jfail(in, "a power too large for a float");
+    return vl_jv_float(r);
+}
+
 static struct vl_jv int_power(struct vl_jin *in, int64_t a, int64_t b)
 {
-    int64_t r = 1;
+    __int128 r = 1;
 
     if (b < 0)
-        return vl_jfail(in, "a negative exponent is not supported");
+        return float_power(in, (double)a, (double)b);
     if (a == 0 || a == 1)
         return vl_jv_int(b ? a : 1);
+    if (a == -1)
+        return vl_jv_int(b % 2 ? -1 : 1);
     while (b-- > 0)
         if (__builtin_mul_overflow(r, a, &r))
             return overflow(in);
-    return vl_jv_int(r);
+    return vl_jv_wide(in, r);
 }
 
 static struct vl_jv int_op(struct vl_jin *in, enum vl_jop op, int64_t a, int64_t b)
 {
-    int64_t r = 0;
-
     switch (op) {
     case VL_JO_ADD:
-        return __builtin_add_overflow(a, b, &r) ? overflow(in) : vl_jv_int(r);
+        return vl_jv_wide(in, (__int128)a + b);
     case VL_JO_SUB:
-        return __builtin_sub_overflow(a, b, &r) ? overflow(in) : vl_jv_int(r);
+        return vl_jv_wide(in, (__int128)a - b);
     case VL_JO_MUL:
-        return __builtin_mul_overflow(a, b, &r) ? overflow(in) : vl_jv_int(r);
+        return vl_jv_wide(in, (__int128)a * b);
     case VL_JO_POW:
         return int_power(in, a, b);
     default:
@@ -73,7 +86,7 @@ static struct vl_jv int_op(struct vl_jin *in, enum vl_jop op, int64_t a, int64_t
     if (op == VL_JO_DIV)
         return vl_jv_float((double)a / (double)b);
     if (b == -1) /* the one quotient that can overflow */
-        return op == VL_JO_MOD ? vl_jv_int(0) : a == INT64_MIN ? overflow(in) : vl_jv_int(-a);
+        return op == VL_JO_MOD ? vl_jv_int(0) : vl_jv_wide(in, -(__int128)a);
     return vl_jv_int(op == VL_JO_MOD ? a - floor_div(a, b) * b : floor_div(a, b));
 }
 
@@ -89,7 +102,7 @@ static struct vl_jv float_op(struct vl_jin *in, enum vl_jop op, double a, double
     case VL_JO_MUL:
         return vl_jv_float(a * b);
     case VL_JO_POW:
-        return vl_jfail(in, "a power of floats is not supported");
+        return float_power(in, a, b);
     default:
         break;
     }
@@ -202,6 +215,16 @@ struct vl_jv vl_jop_negate(struct vl_jin *in, struct vl_jv a)
         return int_op(in, VL_JO_SUB, 0, a.u.i);
     if (a.type == VL_J_FLOAT)
         return vl_jv_float(-a.u.f);
+    if (a.type == VL_J_BIG) {
+        struct vl_buf b = { 0 };
+
+        if (*a.u.s != '-')
+            vl_buf_ch(&b, '-');
+        vl_buf_add(&b, a.u.s + (*a.u.s == '-'), a.n - (*a.u.s == '-'));
+        a = vl_jv_buf(in, &b);
+        a.type = VL_J_BIG;
+        return a;
+    }
     return vl_jfail(in, "bad operand type for unary -: %s", vl_jv_type_name(a));
 }
 
@@ -214,6 +237,10 @@ int vl_jop_in(struct vl_jin *in, struct vl_jv item, struct vl_jv what)
         if (item.type == VL_J_STR)
             return vl_py_contains(what, item);
         vl_jfail(in, "'in <string>' requires a string on the left, not %s", vl_jv_type_name(item));
+        return 0;
+    }
+    if (what.type == VL_J_MAP && vl_jv_unhashable(item)) {
+        vl_jfail(in, "a %s cannot be a key", vl_jv_type_name(item));
         return 0;
     }
     if (what.type == VL_J_MAP)
@@ -248,9 +275,9 @@ static struct vl_jv loop_attr(struct vl_jin *in, struct vl_jv self, const char *
     if (strcmp(name, "length") == 0)
         return vl_jv_int(n);
     if (strcmp(name, "depth") == 0)
-        return vl_jv_int(1);
+        return vl_jv_int(l->depth);
     if (strcmp(name, "depth0") == 0)
-        return vl_jv_int(0);
+        return vl_jv_int(l->depth - 1);
     if (strcmp(name, "previtem") == 0)
         return at > 0 ? l->item[at - 1] : vl_jv_undef();
     if (strcmp(name, "nextitem") == 0)

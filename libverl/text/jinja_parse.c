@@ -151,6 +151,14 @@ int vl_jp_reserved(const char *name)
     return 0;
 }
 
+int vl_jp_special(const char *name)
+{
+    return strcmp(name, "caller") == 0    ? VL_J_CALLER
+           : strcmp(name, "varargs") == 0 ? VL_J_VARARGS
+           : strcmp(name, "kwargs") == 0  ? VL_J_KWARGS
+                                          : 0;
+}
+
 /* Elements up to a closing bracket; returns whether a comma was seen (a tuple). */
 static int elements(struct vl_jparser *p, struct vl_jnode *n, int close, const char *what)
 {
@@ -195,9 +203,7 @@ static struct vl_jnode *name(struct vl_jparser *p)
         n->val = vl_jv_none();
     else
         n->kind = VL_JN_NAME, n->s = s;
-    if (p->macros && n->kind == VL_JN_NAME &&
-        (strcmp(s, "caller") == 0 || strcmp(s, "varargs") == 0 || strcmp(s, "kwargs") == 0))
-        return vl_jp_fail(p, "caller, varargs and kwargs in a macro are not supported");
+    p->uses |= vl_jp_special(s);
     return n;
 }
 
@@ -206,7 +212,6 @@ static struct vl_jnode *literal(struct vl_jparser *p)
     struct vl_jnode *n = vl_jp_node(p, VL_JN_CONST);
     struct vl_buf b = { 0 };
     struct vl_jtok *t = p->tok;
-    int64_t v = 0;
 
     if (t->type == VL_JT_STRING) {
         while (p->tok->type == VL_JT_STRING) { /* strings in a row are one */
@@ -221,10 +226,7 @@ static struct vl_jnode *literal(struct vl_jparser *p)
         n->val = vl_jv_float(strtod(t->s, NULL));
         return n;
     }
-    for (size_t i = 0; i < t->n; i++)
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, t->s[i] - '0', &v))
-            return vl_jp_fail(p, "an integer beyond 64 bits is not supported");
-    n->val = vl_jv_int(v);
+    n->val = vl_jv_digits(t->s, t->n);
     return n;
 }
 

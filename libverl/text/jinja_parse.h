@@ -8,7 +8,8 @@ struct vl_jparser {
     struct vl_jin *in;
     struct vl_jtok *tok;
     int nest, loops; /* open loops: break and continue need one */
-    int macros;      /* open macros */
+    int macros;      /* open macros and call blocks ... */
+    int uses;        /* ... and which of caller, varargs, kwargs they name so far */
 };
 
 struct vl_jnode *vl_jp_node(struct vl_jparser *p, enum vl_jkind kind);
@@ -27,6 +28,7 @@ int vl_jp_skip_name(struct vl_jparser *p, const char *name);
 void vl_jp_expect_op(struct vl_jparser *p, int op, const char *what);
 const char *vl_jp_expect_name(struct vl_jparser *p);
 int vl_jp_reserved(const char *name);
+int vl_jp_special(const char *name); /* caller, varargs, kwargs: enum vl_juses; else 0 */
 
 struct vl_jnode *vl_jp_expression(struct vl_jparser *p);
 /* An expression, or several with commas: a tuple. ternary: "if" belongs to it. */

@@ -27,6 +27,9 @@ static struct vl_jnode *target(struct vl_jparser *p, int attr)
         one->s = vl_jp_expect_name(p);
         if (!vl_jp_failed(p) && vl_jp_reserved(one->s))
             return vl_jp_fail(p, "a reserved word cannot be assigned to");
+        if (p->macros && vl_jp_special(one->s))
+            return vl_jp_fail(p,
+                              "assigning to caller, varargs or kwargs in a macro is not supported");
         if (attr && !n && vl_jp_is_op(p, '.')) {
             struct vl_jnode *of = one;
 
@@ -59,8 +62,7 @@ static struct vl_jnode *for_stmt(struct vl_jparser *p)
     n->b = vl_jp_tuple(p, 0);
     if (vl_jp_skip_name(p, "if"))
         n->c = vl_jp_expression(p);
-    if (vl_jp_is_name(p, "recursive"))
-        return vl_jp_fail(p, "a recursive loop is not supported");
+    n->uses = vl_jp_skip_name(p, "recursive");
     expect_block_end(p);
     p->loops++;
     vl_jp_push(p, n, body(p, inner));
@@ -127,19 +129,17 @@ static struct vl_jnode *set_stmt(struct vl_jparser *p)
     return n;
 }
 
-static struct vl_jnode *macro_stmt(struct vl_jparser *p)
+/* (a, b=1) of a macro or a call block. */
+static void parameters(struct vl_jparser *p, struct vl_jnode *n)
 {
-    static const char *const end[] = { "endmacro", NULL };
-    struct vl_jnode *n = vl_jp_node(p, VL_JN_MACRO);
-    int loops = p->loops;
-
-    n->s = vl_jp_expect_name(p);
     vl_jp_expect_op(p, '(', "'('");
     while (!vl_jp_failed(p) && !vl_jp_is_op(p, ')')) {
         struct vl_jnode *param = vl_jp_node(p, VL_JN_NAME);
 
         param->s = vl_jp_expect_name(p);
         vl_jp_push(p, n, param);
+        if (vl_jp_special(param->s))
+            vl_jp_fail(p, "a parameter named caller, varargs or kwargs is not supported");
         if (vl_jp_skip_op(p, '='))
             vl_jp_push_kw(p, n, param->s, vl_jp_expression(p));
         else if (n->nkw)
@@ -148,14 +148,48 @@ static struct vl_jnode *macro_stmt(struct vl_jparser *p)
             vl_jp_expect_op(p, ',', "',' or ')'");
     }
     vl_jp_expect_op(p, ')', "')'");
+}
+
+/* The body of a macro or a call block: a loop around it is none inside. */
+static void macro_body(struct vl_jparser *p, struct vl_jnode *n, const char *const *end)
+{
+    int loops = p->loops, uses = p->uses;
+
     expect_block_end(p);
-    p->loops = 0;
+    p->loops = p->uses = 0;
     p->macros++;
     n->a = body(p, end);
     p->macros--;
+    n->uses = p->uses;
     p->loops = loops;
+    p->uses |= uses;
     p->tok += !vl_jp_failed(p);
     expect_block_end(p);
+}
+
+static struct vl_jnode *macro_stmt(struct vl_jparser *p)
+{
+    static const char *const end[] = { "endmacro", NULL };
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_MACRO);
+
+    n->s = vl_jp_expect_name(p);
+    parameters(p, n);
+    macro_body(p, n, end);
+    return n;
+}
+
+static struct vl_jnode *call_stmt(struct vl_jparser *p)
+{
+    static const char *const end[] = { "endcall", NULL };
+    struct vl_jnode *n = vl_jp_node(p, VL_JN_CALL_BLOCK);
+
+    n->s = vl_jinja_intern(p->in->t, "caller", 6);
+    if (vl_jp_is_op(p, '('))
+        parameters(p, n);
+    n->b = vl_jp_expression(p);
+    if (!vl_jp_failed(p) && n->b->kind != VL_JN_CALL)
+        return vl_jp_expected(p, "a call");
+    macro_body(p, n, end);
     return n;
 }
 
@@ -220,13 +254,10 @@ static struct vl_jnode *statement(struct vl_jparser *p)
         const char *name;
         struct vl_jnode *(*parse)(struct vl_jparser *);
     } known[] = {
-        { "for", for_stmt },
-        { "if", if_stmt },
-        { "set", set_stmt },
-        { "macro", macro_stmt },
-        { "filter", filter_stmt },
-        { "with", with_stmt },
-        { "generation", generation_stmt },
+        { "for", for_stmt },   { "if", if_stmt },
+        { "set", set_stmt },   { "macro", macro_stmt },
+        { "call", call_stmt }, { "filter", filter_stmt },
+        { "with", with_stmt }, { "generation", generation_stmt },
     };
     const char *word = vl_jp_expect_name(p);
     char what[160];

@@ -120,6 +120,8 @@ static int odd_upper(uint32_t c)
            (c >= 0xFB00 && c <= 0xFB17);
 }
 
+enum { LOWER, UPPER, TITLE };
+
 static void put_case(struct vl_jin *in, struct vl_buf *b, uint32_t cp, int upper)
 {
     if (cp < 0x80) {
@@ -127,14 +129,15 @@ static void put_case(struct vl_jin *in, struct vl_buf *b, uint32_t cp, int upper
 
         vl_buf_ch(b, (char)(letter ? cp ^ 0x20 : cp));
     } else if (upper && cp == 0xDF) {
-        vl_buf_str(b, "SS");
+        vl_buf_str(b, upper == TITLE ? "Ss" : "SS");
     } else if ((upper && odd_upper(cp)) || (!upper && cp == 0x3A3)) {
         vl_jfail(in, "changing the case of U+%04X is not supported", cp);
     } else if (!upper && cp == 0x130) {
         vl_buf_str(b, "i\xCC\x87");
     } else {
-        vl_utf8_put(b, (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)cp)
-                                        : utf8proc_tolower((utf8proc_int32_t)cp)));
+        vl_utf8_put(b, (uint32_t)(upper == UPPER   ? utf8proc_toupper((utf8proc_int32_t)cp)
+                                  : upper == TITLE ? utf8proc_totitle((utf8proc_int32_t)cp)
+                                                   : utf8proc_tolower((utf8proc_int32_t)cp)));
     }
 }
 
@@ -152,10 +155,14 @@ struct vl_jv vl_py_case(struct vl_jin *in, struct vl_jv s, enum vl_py_case how)
     int in_word = 0;
     size_t k;
 
-    for (size_t i = 0; i < s.n && !vl_jbuf_check(in, &b); i += k) {
+    if (how == VL_PY_LOWER)
+        vl_py_lower(&b, s.u.s, s.n);
+    for (size_t i = 0; i < s.n && how != VL_PY_LOWER && !vl_jbuf_check(in, &b); i += k) {
         uint32_t cp;
-        int upper = how == VL_PY_UPPER || (how == VL_PY_CAPITALIZE && i == 0) ||
-                    (how >= VL_PY_TITLE && !in_word);
+        int upper = how == VL_PY_UPPER || (how == VL_PY_JINJA_TITLE && !in_word) ? UPPER
+                    : (how == VL_PY_CAPITALIZE && i == 0) || (how == VL_PY_TITLE && !in_word)
+                        ? TITLE
+                        : LOWER;
 
         k = vl_uc_next(s.u.s + i, s.n - i, &cp);
         if (cp == VL_UC_BAD)
@@ -488,6 +495,13 @@ static void percent_one(struct vl_jin *in, struct vl_buf *b, const struct percen
     }
 }
 
+/* What Python takes for a mapping here, of which not all has to be used. */
+static int takes_names(struct vl_jv v)
+{
+    return v.type == VL_J_MAP || v.type == VL_J_UNDEF ||
+           (v.type == VL_J_LIST && (v.u.list->kind == VL_J_PLAIN || v.u.list->kind == VL_J_RANGE));
+}
+
 struct vl_jv vl_py_percent(struct vl_jin *in, struct vl_jv fmt, struct vl_jv args)
 {
     const char *p = fmt.u.s, *end = p + fmt.n;
@@ -518,7 +532,7 @@ struct vl_jv vl_py_percent(struct vl_jin *in, struct vl_jv fmt, struct vl_jv arg
         percent_one(in, &b, &f, tuple ? args.u.list->v[used] : args);
         used++;
     }
-    if (used < n && !(args.type == VL_J_MAP && !tuple) && !in->e->code)
+    if (used < n && !takes_names(args) && !in->e->code)
         vl_jfail(in, "not all arguments converted during string formatting");
     return vl_jv_buf(in, &b);
 }

@@ -198,59 +198,96 @@ static int is_in(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
 static int is_filter(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
 {
     (void)a;
+    if (vl_jv_unhashable(v))
+        vl_jfail(in, "a %s cannot be the name of a filter", vl_jv_type_name(v));
     if (v.type != VL_J_STR)
         return 0;
     v = vl_jv_str(in, v.u.s, v.n);
-    if (!vl_jfilter_known(v.u.s))
-        vl_jfail(in, "whether there is a filter \"%.60s\" is not known here", v.u.s);
-    return 1;
+    return vl_jfilter_exists(v.u.s);
+}
+
+/* The same object: none, true and false are one each; of others nothing is known here. */
+static int is_sameas(struct vl_jin *in, struct vl_jv v, const struct vl_jargs *a)
+{
+    struct vl_jv to;
+
+    if (!need(in, a, &to))
+        return 0;
+    if (v.type != to.type)
+        return 0;
+    if (v.type == VL_J_NONE || v.type == VL_J_BOOL)
+        return v.type == VL_J_NONE || v.u.i == to.u.i;
+    vl_jfail(in, "sameas of a %s is not supported", vl_jv_type_name(v));
+    return 0;
 }
 
 static const struct {
     const char *name;
     test_fn *fn;
+    size_t args;
 } known[] = {
-    { "boolean", is_boolean },   { "true", is_true },
-    { "false", is_false },       { "none", is_none },
-    { "defined", is_defined },   { "undefined", is_undefined },
-    { "string", is_string },     { "number", is_number },
-    { "integer", is_integer },   { "float", is_float },
-    { "mapping", is_mapping },   { "iterable", is_iterable },
-    { "sequence", is_sequence }, { "callable", is_callable },
-    { "escaped", is_escaped },   { "lower", is_lower },
-    { "upper", is_upper },       { "odd", is_odd },
-    { "even", is_even },         { "divisibleby", is_divisible },
-    { "eq", is_equal },          { "equalto", is_equal },
-    { "==", is_equal },          { "ne", is_unequal },
-    { "!=", is_unequal },        { "lt", is_less },
-    { "lessthan", is_less },     { "<", is_less },
-    { "le", is_less_equal },     { "<=", is_less_equal },
-    { "gt", is_greater },        { "greaterthan", is_greater },
-    { ">", is_greater },         { "ge", is_greater_equal },
-    { ">=", is_greater_equal },  { "in", is_in },
-    { "filter", is_filter },
+    { "boolean", is_boolean, 0 },
+    { "true", is_true, 0 },
+    { "false", is_false, 0 },
+    { "none", is_none, 0 },
+    { "sameas", is_sameas, 1 },
+    { "defined", is_defined, 0 },
+    { "undefined", is_undefined, 0 },
+    { "string", is_string, 0 },
+    { "number", is_number, 0 },
+    { "integer", is_integer, 0 },
+    { "float", is_float, 0 },
+    { "mapping", is_mapping, 0 },
+    { "iterable", is_iterable, 0 },
+    { "sequence", is_sequence, 0 },
+    { "callable", is_callable, 0 },
+    { "escaped", is_escaped, 0 },
+    { "lower", is_lower, 0 },
+    { "upper", is_upper, 0 },
+    { "odd", is_odd, 0 },
+    { "even", is_even, 0 },
+    { "divisibleby", is_divisible, 1 },
+    { "eq", is_equal, 1 },
+    { "equalto", is_equal, 1 },
+    { "==", is_equal, 1 },
+    { "ne", is_unequal, 1 },
+    { "!=", is_unequal, 1 },
+    { "lt", is_less, 1 },
+    { "lessthan", is_less, 1 },
+    { "<", is_less, 1 },
+    { "le", is_less_equal, 1 },
+    { "<=", is_less_equal, 1 },
+    { "gt", is_greater, 1 },
+    { "greaterthan", is_greater, 1 },
+    { ">", is_greater, 1 },
+    { "ge", is_greater_equal, 1 },
+    { ">=", is_greater_equal, 1 },
+    { "in", is_in, 1 },
+    { "filter", is_filter, 0 },
 };
 
-static test_fn *find(const char *name)
+/* Its place in the table, or -1. */
+static int find(const char *name)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0)
-            return known[i].fn;
-    return NULL;
+            return (int)i;
+    return -1;
 }
 
 int vl_jtest_known(const char *name)
 {
-    return find(name) != NULL;
+    return find(name) >= 0;
 }
 
 int vl_jtest(struct vl_jin *in, const char *name, struct vl_jv v, const struct vl_jargs *a)
 {
-    test_fn *fn = find(name);
+    int i = find(name);
 
-    if (!fn) {
+    if (i < 0)
         vl_jfail(in, "the test \"%.60s\" is not supported", name);
-        return 0;
-    }
-    return fn(in, v, a);
+    else if (a->n != known[i].args || a->nkw)
+        vl_jfail(in, "the test \"%.60s\" takes %zu arguments, %zu given", name, known[i].args,
+                 a->n + a->nkw);
+    return in->e->code ? 0 : known[i].fn(in, v, a);
 }

@@ -115,6 +115,35 @@ struct vl_jv vl_jv_bool(int b)
     return (struct vl_jv){ .type = VL_J_BOOL, .u.i = b != 0 };
 }
 
+struct vl_jv vl_jv_digits(const char *s, size_t n)
+{
+    int64_t v = 0;
+
+    for (; n > 1 && *s == '0'; n--)
+        s++;
+    for (size_t i = 0; i < n; i++)
+        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, s[i] - '0', &v))
+            return (struct vl_jv){ .type = VL_J_BIG, .n = n, .u.s = s };
+    return vl_jv_int(v);
+}
+
+struct vl_jv vl_jv_wide(struct vl_jin *in, __int128 i)
+{
+    unsigned __int128 u = i < 0 ? -(unsigned __int128)i : (unsigned __int128)i;
+    char text[48], *p = text + sizeof text;
+    struct vl_jv v;
+
+    if (i >= INT64_MIN && i <= INT64_MAX)
+        return vl_jv_int((int64_t)i);
+    for (; u; u /= 10)
+        *--p = (char)('0' + (int)(u % 10));
+    if (i < 0)
+        *--p = '-';
+    v = vl_jv_str(in, p, (size_t)(text + sizeof text - p));
+    v.type = VL_J_BIG;
+    return v;
+}
+
 struct vl_jv vl_jv_int(int64_t i)
 {
     return (struct vl_jv){ .type = VL_J_INT, .u.i = i };
@@ -522,6 +551,15 @@ int vl_jv_compare(struct vl_jin *in, struct vl_jv a, struct vl_jv b)
 }
 
 /* ---- iteration ---- */
+
+int vl_jv_unhashable(struct vl_jv v)
+{
+    if (v.type == VL_J_LIST && v.u.list->kind == VL_J_TUPLE)
+        for (size_t i = 0; i < v.u.list->n; i++)
+            if (vl_jv_unhashable(v.u.list->v[i]))
+                return 1;
+    return v.type == VL_J_MAP || (v.type == VL_J_LIST && v.u.list->kind == VL_J_PLAIN);
+}
 
 int vl_jv_iterable(struct vl_jv v)
 {

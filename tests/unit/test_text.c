@@ -360,15 +360,22 @@ static void test_template_refusals(void **state)
     (void)state;
     template_fails("{% include 'x' %}", "{% include %}");
     template_fails("\n\n{{ x|pprint }}", "line 3: the filter \"pprint\"");
-    template_fails("{{ x is sameas y }}", "the test \"sameas\"");
+    template_fails("{{ 'a' is sameas 'a' }}", "sameas of a str");
+    template_fails("{{ 1 is string('x') }}", "takes 0 arguments");
     template_fails("{{ [1].append(2) }}", "\"append\" of a list");
     template_fails("{{ f(*x) }}", "* or **");
-    template_fails("{{ 9223372036854775807 + 1 }}", "64 bits");
+    template_fails("{{ 10 ** 60 }}", "64 bits");
+    template_fails("{{ (0 - 8) ** 0.5 }}", "complex");
+    template_fails("{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "recursive");
+    template_fails("{% for x in [[]] recursive %}{{ loop([x]) }}{% endfor %}", "deeper than");
+    template_fails("{% call 1 %}{% endcall %}", "expected a call");
     template_fails("{{ range(3)|map('abs') }}", "printing a generator");
     template_fails("{{ cycler(1, 2) }}", "cycler");
     template_fails("{{ x.y }}", "\"x\" is not defined");
     template_fails("{{ raise_exception('no ' ~ 1) }}", "no 1");
-    template_fails("{% macro f() %}{{ caller() }}{% endmacro %}", "caller");
+    template_fails("{% macro f() %}{{ caller() }}{% endmacro %}{{ f() }}", "not defined");
+    template_fails("{% macro f() %}{% set caller = 1 %}{% endmacro %}", "assigning to caller");
+    template_fails("{% macro f() %}{% endmacro %}{% call f() %}{% endcall %}", "caller");
 }
 
 static void test_template_limits(void **state)
