@@ -27,7 +27,12 @@ ok 'the files they name' '
     verl-advantage -q -e gae -i values.dp -o v.dp && rm values.dp
     verl-update -q --role critic -m model -s run/critic -i v.dp -o x.dp && rm v.dp x.dp
     verl-value -q -m run/critic -i reward.dp -o values.dp
-    verl-advantage -q -e grpo -i reward.dp -o adv.dp'
+    verl-advantage -q -e grpo -i reward.dp -o adv.dp
+    verl-rollout -q -m model -i prompts.dp -c run.yaml rollout.n=1 --temperature 0 | sh -c "$REWARD -q -o greedy.dp"
+    verl-data -q -m model --all -c run.yaml train.jsonl | verl-batch slice -q :4 -o val.dp
+    verl-rollout -q --validate -m model -c run.yaml rollout.n=2 -i val.dp | verl-reward -q -o scored.dp
+    verl-sync -q -m model -s run/first -o run/rollout
+    mkdir -p run/step_000012 && cp adv.dp run/step_000012'
 cd ..
 
 # examples PAGE: what stands in its section EXAMPLES between .Bd and .Ed
@@ -35,6 +40,12 @@ examples() {
     awk '/^\.Sh/ { on = $2 == "EXAMPLES" } on && /^\.Ed/ { code = 0; print "" } code { print } on && /^\.Bd/ { code = 1 }' "$1" |
         sed 's/\\e$/\\/; s/\\e/\\/g; s/\\-/-/g; s/\\(dq/"/g'
 }
+for p in verl-advantage verl-eval; do
+    ok "$p(1): its examples run" "
+        cp -rp start '$p' && cd '$p'
+        examples '$REPO/man/$p.1' >examples.sh && cat examples.sh && [ -s examples.sh ]
+        sh -e examples.sh"
+done
 for page in "$REPO"/man/verl-*.7; do
     p=$(basename "$page" .7)
     grep -q '^\.Sh FORMULA' "$page" || continue
@@ -58,7 +69,7 @@ ok 'every estimator has a page' '
     names=$(verl-advantage --help | sed -n "/^Estimators/,/^$/s/^  \([a-z_]*\) .*/\1/p")
     [ $(echo $names | wc -w) -ge 13 ] && documented $names'
 ok 'every policy loss has a page' '
-    names=$(verl-update --print-config policy_loss.loss_mode=none 2>&1 | grep -o "vanilla.*" | tr -c "a-z_\n" " ")
+    names=$(verl-update --print-config policy_loss.loss_mode=none 2>&1 | sed -n "s/.*expected \(.*\), for example.*/\1/p" | sed "s/ or / /" | tr -d ,)
     [ $(echo $names | wc -w) -ge 9 ] && documented $names'
 ok 'every page is in verl-algorithms(7), and what that names is there' '
     for page in "$REPO"/man/verl-*.7; do
