@@ -165,8 +165,10 @@ static const struct vl_opt actor_rows[] = {
         VL_F_PROV | VL_F_NULLABLE, "log-probs below count as this"),
     FLAG(NULL, DISTILL "use_policy_gradient", NULL, distillation.as_reward, VL_F_PROV,
          "minus the loss is a token's advantage, in the policy loss below"),
-    WORD(NULL, DISTILL "policy_loss_mode", NULL, distill_pg, DISTILL_LOSSES,
-         "that policy loss; its clip ratios are the actor's"),
+    WORD(NULL, DISTILL "policy_loss_mode", NULL, distill_pg, DISTILL_LOSSES, "that policy loss"),
+    REAL(DISTILL "clip_ratio", distillation.clip_ratio, 0, 1e9, "its clip ratio"),
+    REAL_OR_NULL(DISTILL "clip_ratio_low", distillation.clip_ratio_low, "low; null: clip_ratio"),
+    REAL_OR_NULL(DISTILL "clip_ratio_high", distillation.clip_ratio_high, "high; null: clip_ratio"),
     WORD("statistics", NULL, NULL, statistics, "micro-batch|mini-batch",
          "rows over which clip_cov, kl_cov and bypass mode take statistics: each pass, as verl, or "
          "the step (one more forward pass; no cut shows)"),

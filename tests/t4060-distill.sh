@@ -93,6 +93,8 @@ ok 'what is wrong is refused and named' "
     grep -q 'row 3 (uid \"0-3\"), response position 0: .*id 20' err
     exits 64 verl-update -s s2 -m m -i t.dp distillation.enabled=true $D.loss_mode=best -o x.dp 2>err
     grep -q 'forward_kl_topk' err
+    exits 64 verl-update -s s2 -m m -i t.dp distillation.enabled=true $D.los_mode=k1 -o x.dp 2>err
+    grep -q 'loss_mode' err
     exits 64 verl-logprob --as teacher -i old.dp -o x.dp 2>err
     grep -q 'distillation.teacher_model.model_path=DIR' err"
 have_mpi && ok 'three ranks: the same columns' "

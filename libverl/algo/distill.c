@@ -119,15 +119,19 @@ static int as_reward(const struct vl_distill_opts *o, const struct vl_pg_opts *p
 {
     int64_t n = in->rows.first[in->rows.B];
     struct vl_pg_in mine = *in;
+    struct vl_pg_opts opts = *pg;
     struct vl_loss_sums own = *s; /* PG_LOSS of it is the running DISTILL_LOSS */
     float *g = NULL;
 
     for (int64_t j = 0; j < n; j++)
         l[j] = -l[j];
     mine.adv = l;
+    opts.clip_ratio = o->clip_ratio;
+    opts.clip_ratio_low = o->clip_ratio_low;
+    opts.clip_ratio_high = o->clip_ratio_high;
     own.num[VL_M_PG_LOSS] = s->num[VL_M_DISTILL_LOSS];
     if (vl_try_alloc(&g, (size_t)n, sizeof *g, "distillation", e) ||
-        vl_pg_loss(o->pg, &mine, pg, norm, g, &own, e))
+        vl_pg_loss(o->pg, &mine, &opts, norm, g, &own, e))
         goto done;
     for (int64_t j = 0; j < n; j++)
         if (in->rows.mask[j])

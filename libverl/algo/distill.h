@@ -25,6 +25,7 @@ struct vl_distill_opts {
     int with_policy;           /* use_task_rewards: the policy loss (entropy, KL) as well */
     int as_reward; /* use_policy_gradient: minus the loss is a token's advantage in `pg` */
     const struct vl_pg_loss *pg;
+    double clip_ratio, clip_ratio_low, clip_ratio_high; /* of pg, as in vl_pg_opts */
 };
 
 /* loss_mode: the names of kl.h and the three above; anything else is VL_E_USAGE with the list. */

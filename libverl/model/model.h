@@ -44,7 +44,7 @@ struct vl_param {
     char name[96];      /* "layers.3.qkv"; see vl_model_layout in model.c for the list and order */
     int64_t offset;     /* floats from the start of the slab, a multiple of 16 */
     int64_t rows, cols; /* a vector has rows = 1 */
-    int decay;          /* weight decay applies (matrices; not norms and biases) */
+    int decay;          /* a matrix, no norm or bias: what optim.decay=matrices decays */
 };
 
 struct vl_model {

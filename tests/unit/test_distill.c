@@ -17,9 +17,13 @@ enum { MODES = 7, K = 3 };
 
 static struct vl_distill_opts options(const char *mode)
 {
-    struct vl_distill_opts o = {
-        .coef = 1, .beta = 0.3, .loss_max = NAN, .logp_min = NAN, .with_policy = 0
-    };
+    struct vl_distill_opts o = { .clip_ratio_low = 0.2,
+                                 .clip_ratio_high = 0.2,
+                                 .coef = 1,
+                                 .beta = 0.3,
+                                 .loss_max = NAN,
+                                 .logp_min = NAN,
+                                 .with_policy = 0 };
     struct vl_err e = { 0 };
 
     assert_int_equal(vl_distill_parse(&o, mode, &e), 0);
