@@ -189,6 +189,7 @@ def main():
     sys.argv = [path]
     caller = Caller(path, name, json.loads(kwargs), answers)
     caller.load()
+    caller.put({"ready": True})
     if form == "batch":
         for line in lines:
             row = json.loads(line)

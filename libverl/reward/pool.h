@@ -27,6 +27,7 @@ struct vl_pool_worker {
     double deadline;           /* of flight[0]; of its end when it has no more input or output */
     int64_t last;              /* row answered last, -1: none yet */
     struct vl_pool_rows plain; /* rows answered without id */
+    int ready;                 /* it said so, or has answered */
     int single;                /* one row only, then end of input */
     int closed;                /* its output has ended, its process not yet */
 };
@@ -36,12 +37,15 @@ struct vl_pool {
     const struct vl_scorers_io *io;
     struct vl_scorers_stats *stats;
     struct vl_err *e;
-    int64_t rows, next;        /* next row never sent */
-    int64_t limit;             /* rows from here on are not started: one before failed for good */
-    int open;                  /* rows may still arrive */
-    struct vl_pool_rows fresh; /* rows to ask again, each as the first row of a worker */
-    struct vl_pool_rows again; /* rows to ask again, of any worker */
-    struct vl_pool_rows doubt; /* rows to ask again one by one */
+    int64_t rows, next;          /* next row never sent */
+    int64_t limit;               /* rows from here on are not started: one before failed for good */
+    int open;                    /* rows may still arrive */
+    struct vl_pool_rows fresh;   /* rows to ask again, each as the first row of a worker */
+    struct vl_pool_rows again;   /* rows to ask again, of any worker */
+    struct vl_pool_rows doubt;   /* rows to ask again one by one */
+    struct vl_pool_rows suspect; /* blamed, but if lines were shifted, for another row */
+    int surplus;                 /* a row printed more than one line */
+    struct vl_brood brood;
     struct vl_pool_worker *w;
     int singles;  /* second pass: over `doubt` */
     int answered; /* any worker has ever answered */
@@ -55,6 +59,8 @@ void vl_pool_blame(struct vl_pool *p, int64_t row, const char *fmt, ...) VL_PRIN
 void vl_pool_forget(struct vl_pool_worker *w);
 /* "was killed by signal 9 (Killed)", from a wait status; -1: "closed its output". */
 void vl_pool_how_it_ended(int status, char *text, size_t n);
+/* Seconds it may take until its next answer. */
+double vl_pool_limit(const struct vl_pool *p, const struct vl_pool_worker *w);
 /* Sets p->e when the first process of all ended with 126 or 127: it cannot be run. 1: it did. */
 int vl_pool_cannot_run(struct vl_pool *p, int status);
 

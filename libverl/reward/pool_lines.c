@@ -10,6 +10,7 @@
 #include "libverl/base/log.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,29 @@ static void doubt(struct vl_pool *p, struct vl_pool_worker *w)
     for (size_t i = 0; i < w->plain.n; i++)
         vl_pool_add(&p->doubt, w->plain.row[i]);
     w->plain.n = 0;
+}
+
+/* A worker that ends before its input does has answered its rows in step, or a line too many has
+ * shifted them: nothing tells which, once there are two. */
+static void doubt_if_cut(struct vl_pool *p, struct vl_pool_worker *w)
+{
+    if (w->plain.n > 1)
+        doubt(p, w);
+}
+
+/* The row that is not answered is to blame; but for the case that the worker was at another one. */
+VL_PRINTF(3, 4)
+static void blame_current(struct vl_pool *p, struct vl_pool_worker *w, const char *fmt, ...)
+{
+    char why[200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    vl_pool_blame(p, w->flight[0], "%s", why);
+    if (w->plain.n > 1)
+        vl_pool_add(&p->suspect, w->flight[0]);
 }
 
 /* Rows in flight from k on are asked again. */
@@ -47,8 +71,11 @@ void vl_pool_lines_ended(struct vl_pool *p, struct vl_pool_worker *w, int status
         else
             vl_pool_add(&p->fresh, w->flight[0]);
         send_again(p, w, 1);
+        doubt_if_cut(p, w);
     } else if (!w->nflight && w->got.n) { /* part of a line nobody asked for */
         doubt(p, w);
+    } else if (!w->nflight && w->p.in >= 0) {
+        doubt_if_cut(p, w);
     }
     vl_pool_forget(w);
 }
@@ -62,10 +89,10 @@ void vl_pool_lines_late(struct vl_pool *p, struct vl_pool_worker *w)
     }
     if (w->nflight) {
         p->stats->timed_out++;
-        vl_pool_blame(p, w->flight[0],
-                      "no answer within %g s (a scorer must write each answer out at once)",
-                      p->o->timeout);
+        blame_current(p, w, "no answer within %g s (a scorer must write each answer out at once)",
+                      vl_pool_limit(p, w));
         send_again(p, w, 1);
+        doubt_if_cut(p, w);
     } /* else: a single that answered and does not end */
     vl_pool_forget(w);
 }
@@ -94,8 +121,9 @@ static void fatal(struct vl_pool *p, const struct vl_json *j, int64_t text)
     free(why);
 }
 
-/* The id an answer repeats, or -1. p->e is set when the answer is a fatal one. */
-static int64_t answer_id(struct vl_pool *p, const char *s, size_t n)
+/* The id an answer repeats, or -1. p->e is set when the answer is a fatal one; *ready when it is none
+ * but says that the worker is ready. */
+static int64_t answer_id(struct vl_pool *p, const char *s, size_t n, int *ready)
 {
     struct vl_json j = { 0 };
     struct vl_err e = { 0 };
@@ -106,6 +134,8 @@ static int64_t answer_id(struct vl_pool *p, const char *s, size_t n)
         text = id < 0 ? vl_json_get(&j, 0, "fatal") : -1;
         if (text >= 0 && vl_json_get(&j, 0, "score") < 0)
             fatal(p, &j, text);
+        *ready = id < 0 && vl_json_bool(&j, vl_json_get(&j, 0, "ready"), ready) && *ready &&
+                 j.node[0].count == 1;
     }
     vl_json_free(&j);
     return id;
@@ -117,6 +147,7 @@ static int too_many(struct vl_pool *p, struct vl_pool_worker *w, int64_t id)
 {
     if (w->last >= 0 && (id == w->last || !w->plain.n || w->single)) {
         vl_pool_blame(p, w->last, "more than one line for one row");
+        p->surplus = 1;
         if (id == w->last)
             return 0; /* still in step */
     } else {
@@ -131,11 +162,17 @@ static int too_many(struct vl_pool *p, struct vl_pool_worker *w, int64_t id)
 /* One line. 1 when the worker was ended, or the pool is to be. */
 static int take_line(struct vl_pool *p, struct vl_pool_worker *w, const char *s, size_t n)
 {
-    int64_t id = answer_id(p, s, n), row;
-    int k = 0;
+    int k = 0, ready = 0;
+    int64_t id = answer_id(p, s, n, &ready), row;
 
     if (p->e->code)
         return 1;
+    if (ready && !w->ready) {
+        w->ready = 1;
+        w->deadline = vl_now() + p->o->timeout;
+        return 0;
+    }
+    w->ready = 1;
     if (!w->nflight || (id >= 0 && id == w->last))
         return too_many(p, w, id);
     while (k < w->nflight && id >= 0 && w->flight[k] != id)
@@ -180,9 +217,9 @@ void vl_pool_lines(struct vl_pool *p, struct vl_pool_worker *w)
     } else if (w->got.n > VL_POOL_ANSWER_MAX) {
         vl_worker_end(w->p.pid);
         if (w->nflight)
-            vl_pool_blame(p, w->flight[0], "more than %d bytes without the end of a line",
-                          VL_POOL_ANSWER_MAX);
+            blame_current(p, w, "more than %d bytes without the end of a line", VL_POOL_ANSWER_MAX);
         send_again(p, w, w->nflight > 0);
+        doubt_if_cut(p, w);
         vl_pool_forget(w);
     }
 }

@@ -99,12 +99,13 @@ void vl_pool_forget(struct vl_pool_worker *w)
 
 static int start(struct vl_pool *p, struct vl_pool_worker *w)
 {
-    if (vl_worker_start(p->o, p->io, &w->p, p->e))
+    if (vl_worker_start(p->o, p->io, &p->brood, &w->p, p->e))
         return p->e->code;
     w->window = 1;
     w->last = -1;
     w->single = p->singles;
     w->known = p->rows;
+    w->ready = 0;
     p->stats->started++;
     return 0;
 }
@@ -199,6 +200,11 @@ static int64_t next_row(struct vl_pool *p, int fresh)
     return row < 0 && p->next < p->rows && p->next < p->limit ? p->next++ : row;
 }
 
+double vl_pool_limit(const struct vl_pool *p, const struct vl_pool_worker *w)
+{
+    return !w->ready && p->o->start > p->o->timeout ? p->o->start : p->o->timeout;
+}
+
 /* Gives the worker rows, starting it first. */
 static int feed(struct vl_pool *p, struct vl_pool_worker *w)
 {
@@ -213,7 +219,7 @@ static int feed(struct vl_pool *p, struct vl_pool_worker *w)
         if (!w->p.pid && start(p, w))
             return p->e->code;
         if (!w->nflight)
-            w->deadline = vl_now() + p->o->timeout;
+            w->deadline = vl_now() + vl_pool_limit(p, w);
         w->flight[w->nflight++] = row;
         if (p->o->filter && row < w->known)
             vl_buf_printf(&w->send, "%" PRId64 "\n", row); /* it has the rows itself */
@@ -305,16 +311,24 @@ static void pass(struct vl_pool *p)
     free(fd);
 }
 
+/* Every row has been sent (next == rows or limit): these once more, each of a process of its own. */
+static void one_by_one(struct vl_pool *p, struct vl_pool_rows *r)
+{
+    if (!r->n || p->e->code)
+        return;
+    p->singles = 1;
+    p->stats->asked_again += (int64_t)r->n;
+    while (r->n)
+        vl_pool_add(&p->again, r->row[--r->n]);
+    pass(p);
+}
+
 static void run(struct vl_pool *p)
 {
     pass(p);
-    if (!p->doubt.n || p->e->code)
-        return;
-    p->singles = 1; /* every row has been sent: next == rows or limit */
-    p->stats->asked_again += (int64_t)p->doubt.n;
-    for (size_t i = p->doubt.n; i-- > 0;)
-        vl_pool_add(&p->again, p->doubt.row[i]);
-    pass(p);
+    one_by_one(p, &p->doubt);
+    if (p->surplus)
+        one_by_one(p, &p->suspect);
 }
 
 static void free_all(struct vl_pool *p)
@@ -330,6 +344,7 @@ static void free_all(struct vl_pool *p)
     free(p->fresh.row);
     free(p->again.row);
     free(p->doubt.row);
+    free(p->suspect.row);
     free(p->w);
 }
 
@@ -338,7 +353,6 @@ int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct v
 {
     struct vl_pool p = { .o = o, .io = io, .stats = stats, .e = e, .rows = rows, .limit = rows };
     struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
-    struct vl_brood brood;
     struct vl_jq *q;
 
     *stats = (struct vl_scorers_stats){ 0 };
@@ -352,10 +366,12 @@ int vl_scorers_run(const struct vl_scorers_opts *o, int64_t rows, const struct v
     for (int i = 0; i < o->workers; i++)
         p.w[i] = (struct vl_pool_worker){ .p = { 0, -1, -1, -1 }, .last = -1, .window = 1 };
     sigaction(SIGPIPE, &ignore, &before);
-    vl_brood_begin(&brood);
+    vl_brood_begin(&p.brood);
+    if (o->argv)
+        vl_brood_guard(&p.brood);
     run(&p);
     free_all(&p);
-    vl_brood_end(&brood);
+    vl_brood_end(&p.brood);
     sigaction(SIGPIPE, &before, NULL);
     return e->code;
 }

@@ -18,7 +18,9 @@ struct vl_scorers_opts {
                                 and ends with status 0 */
     int workers;             /* at least 1 */
     double timeout;          /* seconds a row may take */
-    int64_t memory;          /* bytes a worker may allocate, 0: no limit */
+    double start;   /* seconds a process may take to say {"ready":true}; 0: that time is part
+                                of its first row's */
+    int64_t memory; /* bytes a worker may allocate, 0: no limit */
 };
 
 struct vl_scorers_io {

@@ -1,7 +1,8 @@
 /* worker.c - starting and ending scorer processes. See worker.h.
  *
  * Each worker leads a process group, dies with us (PR_SET_PDEATHSIG), and its descendants come to
- * us when their parents die, wherever they moved: so none is left behind. */
+ * us when their parents die, wherever they moved: so none is left behind. When we are killed
+ * ourselves, the brood's guard ends them. */
 #include "libverl/reward/worker.h"
 
 #include "libverl/comm/comm.h"
@@ -71,11 +72,25 @@ _Noreturn static void become(const struct vl_scorers_opts *o, const struct vl_sc
     _exit(127);
 }
 
+/* The environment without a launcher's variables, with the brood's mark. */
+static char **environment(const struct vl_brood *brood)
+{
+    char **env = vl_comm_clean_env();
+    size_t n = 0;
+
+    while (env[n])
+        n++;
+    env = vl_realloc(env, (n + 2) * sizeof *env);
+    env[n] = (char *)brood->mark;
+    env[n + 1] = NULL;
+    return env;
+}
+
 int vl_worker_start(const struct vl_scorers_opts *o, const struct vl_scorers_io *io,
-                    struct vl_worker *w, struct vl_err *e)
+                    const struct vl_brood *brood, struct vl_worker *w, struct vl_err *e)
 {
     int to[2] = { -1, -1 }, from[2] = { -1, -1 };
-    char **env = vl_comm_clean_env();
+    char **env = environment(brood);
     pid_t self = getpid(), pid = -1;
 
     if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {

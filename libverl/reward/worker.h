@@ -13,9 +13,10 @@ struct vl_worker {
     int pidfd;   /* readable when it has ended, also while a child of its holds its output open */
 };
 
-/* Starts one worker. The caller closes what it got. */
+/* Starts one worker, marked as one of the brood. The caller closes what it got. */
 int vl_worker_start(const struct vl_scorers_opts *o, const struct vl_scorers_io *io,
-                    struct vl_worker *w, struct vl_err *e) VL_MUST_CHECK;
+                    const struct vl_brood *brood, struct vl_worker *w,
+                    struct vl_err *e) VL_MUST_CHECK;
 /* Kills the worker's process group and waits for the worker. Returns its wait status. */
 int vl_worker_end(pid_t pid);
 

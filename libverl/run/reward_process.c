@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOADING 60 /* seconds a Python file may take to load: some import half a framework */
+
 struct process {
     struct vl_ctx *x;
     const struct vl_reward_opts *o;
@@ -155,6 +157,7 @@ int vl_reward_pool(struct vl_ctx *x, const struct vl_reward_opts *o, int64_t row
         if (custom_command(o, &argv, e))
             return e->code;
         so.argv = (const char *const *)argv;
+        so.start = LOADING;
     }
     if (so.workers > rows && !io->arrived)
         so.workers = rows ? (int)rows : 1;

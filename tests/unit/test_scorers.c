@@ -74,7 +74,9 @@ static void expect_of(const char *command, const char *filter, int once, int odd
     for (int workers = hangs ? 3 : 1; workers <= 3; workers += 2) {
         double limit = hangs ? 1.5 : 20; /* a loaded machine starts sh slowly */
         const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-        struct vl_scorers_opts o = { command ? argv : NULL, filter, NULL, once, workers, limit, 0 };
+        struct vl_scorers_opts o = {
+            command ? argv : NULL, filter, NULL, once, workers, limit, 0, 0
+        };
         struct scene s = { 0 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -157,10 +159,10 @@ static void filters_go_wrong(void **state)
 static void memory_is_limited(void **state)
 {
     struct vl_scorers_opts o = {
-        NULL,     "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
-        NULL,     0,
-        1,        20,
-        100 << 20
+        NULL, "if .x == 10 then [limit(1e8; repeat(\"x\" * 1000))] | length else .x end",
+        NULL, 0,
+        1,    20,
+        0,    100 << 20
     };
     struct scene s = { 0 };
     struct vl_scorers_stats st;
@@ -178,7 +180,7 @@ static void memory_is_limited(void **state)
 static void long_lines_pass(void **state)
 {
     const char *const argv[] = { "/bin/sh", "-c", SED, NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 20, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 20, 0, 0 };
     struct scene s = { .pad = 300000 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -203,7 +205,7 @@ static void stopping_scores_the_rows_before(void **state)
 {
     for (int workers = 1; workers <= 3; workers++) {
         const char *const argv[] = { "/bin/sh", "-c", SH("echo oops", PLAIN), NULL };
-        struct vl_scorers_opts o = { argv, NULL, NULL, 0, workers, 5, 0 };
+        struct vl_scorers_opts o = { argv, NULL, NULL, 0, workers, 5, 0, 0 };
         struct scene s = { .stop_on_failure = 1 };
         struct vl_scorers_stats st;
         struct vl_err e;
@@ -221,7 +223,7 @@ static void stopping_scores_the_rows_before(void **state)
 static void what_cannot_run_is_said(void **state)
 {
     const char *const argv[] = { "/bin/sh", "-c", "/no/such/program --x", NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 5, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 5, 0, 0 };
     struct scene s = { 0 };
     struct vl_scorers_stats st;
     struct vl_err e;
@@ -229,9 +231,9 @@ static void what_cannot_run_is_said(void **state)
     (void)state;
     assert_int_equal(run(&s, &o, &st, &e), VL_E_NOINPUT);
     assert_non_null(strstr(e.msg, "/no/such/program --x"));
-    o = (struct vl_scorers_opts){ NULL, ".x |", NULL, 0, 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x |", NULL, 0, 2, 5, 0, 0 };
     assert_int_equal(run(&s, &o, &st, &e), VL_E_USAGE);
-    o = (struct vl_scorers_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 0, 2, 5, 0 };
+    o = (struct vl_scorers_opts){ NULL, ".x + $bonus", "{\"bonus\":1}", 0, 2, 5, 0, 0 };
     assert_int_equal(run(&s, &o, &st, &e), 0);
     assert_true(s.got[3].score == 7);
     clear(&s);
@@ -266,6 +268,22 @@ static void a_process_a_row(void **state)
     expect_of("jq '{\"score\": .x,\n \"a\": 1}'", NULL, 1, -1, "");
 }
 
+/* What a process does before it says that it is ready is no row's time. */
+static void ready_starts_the_clock(void **state)
+{
+    const char *const argv[] = { "/bin/sh", "-c", "sleep 1; echo '{\"ready\":true}'; exec " SED,
+                                 NULL };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 2, 0.7, 20, 0 };
+    struct scene s = { 0 };
+    struct vl_scorers_stats st;
+    struct vl_err e;
+
+    (void)state;
+    assert_int_equal(run(&s, &o, &st, &e), 0);
+    assert_true(!s.got[0].why && s.got[11].score == 22);
+    clear(&s);
+}
+
 /* A scorer that says it cannot score at all ends the pool with its own words and status. */
 static void fatal_answer(void **state)
 {
@@ -285,7 +303,7 @@ static void fatal_answer(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         char command[200];
         const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-        struct vl_scorers_opts o = { argv, NULL, NULL, 0, 3, 5, 0 };
+        struct vl_scorers_opts o = { argv, NULL, NULL, 0, 3, 5, 0, 0 };
 
         snprintf(command, sizeof command, "read -r l; printf '%%s\\n' '%s'; cat >/dev/null",
                  c[i].line);
@@ -318,7 +336,7 @@ static void scorers_children_are_ended(void **state)
     struct vl_scorers_stats st;
     struct vl_err e;
     const char *const argv[] = { "/bin/sh", "-c", command, NULL };
-    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 1, 5, 0 };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 0, 1, 5, 0, 0 };
     FILE *f;
 
     (void)state;
@@ -356,6 +374,7 @@ int main(void)
         cmocka_unit_test(stopping_scores_the_rows_before),
         cmocka_unit_test(what_cannot_run_is_said),
         cmocka_unit_test(a_process_a_row),
+        cmocka_unit_test(ready_starts_the_clock),
         cmocka_unit_test(fatal_answer),
         cmocka_unit_test(death_beside_a_child),
         cmocka_unit_test(scorers_children_are_ended),
