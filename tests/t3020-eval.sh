@@ -35,6 +35,17 @@ ok "--var takes one variable, a missing one is 65" "
     verl-eval --var acc -i val.dp >one.json
     jq -e 'all(keys[]; contains(\"/acc/\"))' one.json
     exits 65 verl-eval --var nope -i val.dp 2>err; grep -q nope err"
+ok "--pass is the unbiased pass@k, --stderr the error over prompts; without them the names are verl's" "
+    awk 'BEGIN { for (p = 0; p < 3; p++) for (i = 0; i < 5; i++)
+        printf \"{\\\"uid\\\":\\\"p%d\\\",\\\"sample\\\":%d,\\\"token_level_scores\\\":[%d],\\\"acc\\\":%d}\\n\", p, i, i < p, i < p }' |
+        verl-batch from-json --dtype acc=F32 -o five.dp
+    verl-eval -i five.dp >plain.json
+    verl-eval --pass --stderr --var acc -i five.dp >pass.json
+    # 0, 1, 2 right of 5: pass@1 = 0, 0.2, 0.4; pass@2 = 0, 0.4, 1 - C(3,2)/C(5,2) = 0.7; pass@4 = 0, 0.8, 1
+    jq -e '(.\"val-aux/unknown/acc/pass@1\" - 0.2 | fabs) < 1e-12 and (.\"val-aux/unknown/acc/pass@2\" - 1.1 / 3 | fabs) < 1e-12 and
+        (.\"val-aux/unknown/acc/pass@4\" - 0.6 | fabs) < 1e-12 and (.\"val-aux/unknown/acc/pass@5\" - 2 / 3 | fabs) < 1e-12 and
+        (.\"val-aux/unknown/acc/mean@5/stderr\" - 0.2 / (3 | sqrt) | fabs) < 1e-12' pass.json
+    jq -e 'keys | all(test(\"pass|stderr\") | not)' plain.json"
 ok "a row without a score counts as 0, as in verl, and is told; --skip-unscored leaves it out" "
     printf '%s\\n' '{\"uid\":\"a\",\"sample\":0,\"token_level_scores\":[0,1],\"acc\":1,\"reward_error\":null}' \
         '{\"uid\":\"b\",\"sample\":0,\"token_level_scores\":[0,0],\"acc\":\"NaN\",\"reward_error\":\"no valid token\"}' |

@@ -83,8 +83,9 @@ static const int64_t *draw(struct draws *d, int64_t n, int64_t k)
 
 struct prompt {
     int64_t n;
-    double *x;         /* (n) the variable's values */
-    const char **pred; /* (n) or NULL */
+    double *x;      /* (n) the variable's values */
+    int64_t *cls;   /* (n) or NULL: the first sample with the same prediction */
+    int64_t *count; /* (n) zeros between uses */
 };
 
 enum stat { BEST, WORST, MAJ };
@@ -93,19 +94,18 @@ enum stat { BEST, WORST, MAJ };
  * prediction seen first. */
 static double majority(const struct prompt *p, const int64_t *idx, int64_t k)
 {
-    int64_t best = 0, best_count = 0;
+    int64_t best = 0, most = 0;
 
+    for (int64_t a = 0; a < k; a++)
+        p->count[p->cls[idx[a]]]++;
     for (int64_t a = 0; a < k; a++) {
-        int64_t count = 0, seen = 0;
-        for (int64_t b = 0; b < a && !seen; b++)
-            seen = !strcmp(p->pred[idx[b]], p->pred[idx[a]]);
-        for (int64_t b = a; b < k && !seen; b++)
-            count += !strcmp(p->pred[idx[b]], p->pred[idx[a]]);
-        if (count > best_count) {
-            best_count = count;
+        if (p->count[p->cls[idx[a]]] > most) {
+            most = p->count[p->cls[idx[a]]];
             best = a;
         }
     }
+    for (int64_t a = 0; a < k; a++)
+        p->count[p->cls[idx[a]]] = 0;
     return p->x[idx[best]];
 }
 
@@ -136,16 +136,48 @@ static void mean_std(const double *x, int64_t n, double *mean, double *std)
     *std = sqrt(v / (double)n);
 }
 
-/* Sums over prompts and their number, keyed by "METRIC". */
+/* Mean of the largest of k of the n values drawn without replacement: of the j-th smallest,
+ * C(j - 1, k - 1) / C(n, k) of the draws have it on top. Values are sorted in x. */
+static double best_of(const double *x, int64_t n, int64_t k)
+{
+    double w = (double)k / (double)n, sum = 0;
+
+    for (int64_t j = n; j >= k; j--) {
+        sum += w * x[j - 1];
+        w *= j > 1 ? (double)(j - k) / (double)(j - 1) : 0;
+    }
+    return sum;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sums over prompts, of squares, and their number, keyed by "METRIC". */
 struct tally {
-    struct vl_metrics sum, count;
+    struct vl_metrics sum, square, count;
 };
+
+static void add_to(struct vl_metrics *m, const char *name, double x)
+{
+    const struct vl_named *have = vl_metrics_get(m, name);
+    vl_metrics_set(m, name, (have ? have->value : 0) + x);
+}
 
 static void tally_add(struct tally *t, double x, const char *name)
 {
-    const struct vl_named *s = vl_metrics_get(&t->sum, name), *c = vl_metrics_get(&t->count, name);
-    vl_metrics_set(&t->sum, name, (s ? s->value : 0) + x);
-    vl_metrics_set(&t->count, name, (c ? c->value : 0) + 1);
+    add_to(&t->sum, name, x);
+    add_to(&t->square, name, x * x);
+    add_to(&t->count, name, 1);
+}
+
+static void tally_free(struct tally *t)
+{
+    vl_metrics_free(&t->sum);
+    vl_metrics_free(&t->square);
+    vl_metrics_free(&t->count);
 }
 
 static void tally_k(struct tally *t, const struct prompt *p, int64_t k, struct draws *d)
@@ -155,7 +187,7 @@ static void tally_k(struct tally *t, const struct prompt *p, int64_t k, struct d
     double y[VL_BOOTSTRAP_RESAMPLES], mean, std;
     char name[64];
 
-    for (int what = BEST; what <= (p->pred ? MAJ : WORST); what++) {
+    for (int what = BEST; what <= (p->cls ? MAJ : WORST); what++) {
         for (int64_t r = 0; r < VL_BOOTSTRAP_RESAMPLES; r++)
             y[r] = resample(p, idx + r * k, k, (enum stat)what);
         mean_std(y, VL_BOOTSTRAP_RESAMPLES, &mean, &std);
@@ -166,10 +198,30 @@ static void tally_k(struct tally *t, const struct prompt *p, int64_t k, struct d
     }
 }
 
-static void tally_prompt(struct tally *t, const struct prompt *p, struct draws *d)
+/* pass@1, 2, 4, ... below n, and n. */
+static void tally_pass(struct tally *t, const struct prompt *p)
+{
+    double *x = vl_alloc((size_t)p->n * sizeof(*x));
+    char name[64];
+
+    memcpy(x, p->x, (size_t)p->n * sizeof(*x));
+    qsort(x, (size_t)p->n, sizeof(*x), ascending);
+    for (int64_t k = 1;; k = k * 2 < p->n ? k * 2 : p->n) {
+        snprintf(name, sizeof(name), "pass@%lld", (long long)k);
+        tally_add(t, best_of(x, p->n, k), name);
+        if (k == p->n)
+            break;
+    }
+    free(x);
+}
+
+static void tally_prompt(struct tally *t, const struct prompt *p, int pass, struct draws *d)
 {
     double mean, std;
     char name[64];
+
+    if (pass)
+        tally_pass(t, p);
 
     mean_std(p->x, p->n, &mean, &std);
     snprintf(name, sizeof(name), "mean@%lld", (long long)p->n);
@@ -196,8 +248,10 @@ static int starts(const char *s, const char *prefix)
     return !strncmp(s, prefix, strlen(prefix));
 }
 
+/* With stderror also NAME/stderr of means and pass@k: deviation over the prompts (n - 1) by the root of
+ * their number; a prompt's samples belong together. */
 static void log_tally(struct vl_metrics *m, const struct tally *t, const char *source,
-                      const char *var, int core_var)
+                      const char *var, int core_var, int stderror)
 {
     int64_t n_max = 0;
 
@@ -208,8 +262,15 @@ static void log_tally(struct vl_metrics *m, const struct tally *t, const char *s
         int core = core_var && at_n(name) == n_max &&
                    (starts(name, "mean") || starts(name, "maj") || starts(name, "best"));
         char *full = vl_asprintf("val-%s/%s/%s/%s", core ? "core" : "aux", source, var, name);
-        vl_metrics_set(m, full, t->sum.m[i].value / t->count.m[i].value);
+        double c = t->count.m[i].value, mean = t->sum.m[i].value / c;
+        vl_metrics_set(m, full, mean);
         free(full);
+        if (stderror && c > 1 && (starts(name, "mean") || starts(name, "pass"))) {
+            double var_c = (t->square.m[i].value - c * mean * mean) / (c - 1) / c;
+            full = vl_asprintf("val-aux/%s/%s/%s/stderr", source, var, name);
+            vl_metrics_set(m, full, sqrt(var_c > 0 ? var_c : 0));
+            free(full);
+        }
     }
 }
 
@@ -247,20 +308,25 @@ static void tally_source(struct tally *t, const struct vl_val_in *in, const doub
     struct prompt p;
 
     p.x = vl_alloc((size_t)in->N * sizeof(*p.x));
-    p.pred = in->pred ? vl_alloc((size_t)in->N * sizeof(*p.pred)) : NULL;
+    p.cls = in->pred ? vl_alloc((size_t)in->N * sizeof(*p.cls)) : NULL;
+    p.count = vl_alloc((size_t)in->N * sizeof(*p.count));
     for (int64_t g = 0; g < prompts; g++) {
         if (sources->of[rows[from[g]]] != source)
             continue;
         p.n = from[g + 1] - from[g];
-        for (int64_t a = 0; a < p.n; a++) {
+        for (int64_t a = 0; a < p.n; a++)
             p.x[a] = x[rows[from[g] + a]];
-            if (p.pred)
-                p.pred[a] = in->pred[rows[from[g] + a]];
+        for (int64_t a = 0; p.cls && a < p.n; a++) {
+            int64_t b = 0;
+            while (strcmp(in->pred[rows[from[g] + b]], in->pred[rows[from[g] + a]]))
+                b++;
+            p.cls[a] = b;
         }
-        tally_prompt(t, &p, d);
+        tally_prompt(t, &p, in->pass, d);
     }
     free(p.x);
-    free(p.pred);
+    free(p.cls);
+    free(p.count);
 }
 
 int vl_val_metrics(struct vl_metrics *m, const struct vl_val_in *in, struct vl_err *e)
@@ -287,9 +353,8 @@ int vl_val_metrics(struct vl_metrics *m, const struct vl_val_in *in, struct vl_e
             struct tally t = { 0 };
             tally_source(&t, in, in->var[v].x, &sources, s, rows, from, prompts.n, &d);
             log_tally(m, &t, in->source[first], in->var[v].name,
-                      !strcmp(in->var[v].name, has_acc ? "acc" : "reward"));
-            vl_metrics_free(&t.sum);
-            vl_metrics_free(&t.count);
+                      !strcmp(in->var[v].name, has_acc ? "acc" : "reward"), in->stderror);
+            tally_free(&t);
         }
     }
     free(rows);

@@ -39,6 +39,10 @@ struct vl_val_in {
     const struct vl_val_var *var;
     size_t nvar;
     const char *const *pred; /* (N) prediction, compared as text; NULL: no maj@k */
+    int pass; /* pass@k, too, for k = 1, 2, 4, ... and n: the mean of the best of k of the n samples
+                     without replacement; of a variable that is 0 or 1 the unbiased estimate of Chen et
+                     al. 2021. verl has best@k alone, by resampling with replacement */
+    int stderror; /* and the standard error over prompts of mean@n and pass@k */
 };
 
 /* Adds val-core/SOURCE/VAR/METRIC for the variable acc (reward when there is no acc) where METRIC

@@ -251,6 +251,8 @@ int vl_eval_validation(struct vl_ctx *x, const struct vl_batch *b, const struct 
     if (read_variables(x, &s, o, e))
         goto done;
     struct vl_val_in in = { .N = s.N,
+                            .pass = o->pass,
+                            .stderror = o->stderror,
                             .source = (const char *const *)s.source,
                             .uid = (const char *const *)s.uid,
                             .var = s.var,

@@ -9,6 +9,7 @@
 struct vl_eval_opts {
     struct vl_strs vars;   /* --var NAME: only these variables */
     const char *pred;      /* --pred COLUMN: what maj@k counts */
+    int pass, stderror;    /* --pass, --stderr: see validation.h */
     int skip_unscored;     /* --skip-unscored: leave rows without a score out; else they are 0 */
     struct vl_strs timing; /* --timing NAME=SECONDS */
     int64_t devices;       /* --devices: divides perf/throughput */
