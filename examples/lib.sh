@@ -10,7 +10,8 @@
 # stage that was cut off left nothing under its final name.
 
 here=$(cd "$(dirname "$0")" && pwd -P)
-name=${PRESET:-$(basename "$0" .sh)}
+name=$(basename "$0" .sh)
+[ "$name" != grpo ] || name=${PRESET:-grpo} # grpo.sh runs under many names
 : "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
 : "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
 # a reward of one's own knows what to do with any data_source

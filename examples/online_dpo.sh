@@ -6,7 +6,7 @@
 # The variables are those of grpo.sh (examples/grpo.sh --help), without KL; RUN is run/online_dpo. MODEL is
 # the reference of the whole run. Prompts whose samples all score the same give no pair.
 set -eu
-: "${PRESET:=dpo}" "${RUN:=run/online_dpo}"
+: "${PRESET:=dpo}"
 . "$(dirname "$0")/lib.sh"
 begin "$@"
 set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
