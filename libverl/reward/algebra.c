@@ -96,7 +96,7 @@ static i128 gcd(i128 x, i128 y)
 
 static int q_reduce(struct vl_q *r)
 {
-    const i128 lowest = (i128)1 << 127; /* has no negative */
+    const i128 lowest = (i128)((unsigned __int128)1 << 127); /* has no negative */
     i128 g;
 
     if (r->n == lowest || r->d == lowest)
