@@ -1,92 +1,18 @@
-/* generate.c - the scheduler of a rollout: who runs, on which pages, and what each draw becomes.
+/* generate.c - a rollout: memory, what is drawn in each step, and what becomes of it.
  *
  *   waiting prompts -> group (prompt prefilled once, in pieces) -> samples in slots -> results
  *
- * A sample gets a slot and all pages it could ever need when it is admitted, strictly in order. So
- * nothing is ever preempted or recomputed and no two rows can wait for each other's pages; the price
- * is that rows which end early held pages they did not use. Full pages of a prompt are shared by its
- * samples, the partial last one is copied. */
-#include "libverl/engine/generate.h"
-
+ * Who runs on which pages is schedule.c's. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libverl/base/log.h"
-#include "libverl/engine/internal.h"
-
-struct group {
-    int64_t prompt;
-    int32_t *page; /* of the prompt */
-    int32_t npage;
-    int64_t done; /* prompt tokens in the cache */
-    int ready;    /* its last token's final hidden row is kept */
-    int64_t admitted, finished;
-    int live;
-};
-
-struct slot {
-    int64_t gen; /* prompt * n + sample; -1 = free */
-    struct group *group;
-    int32_t *page;
-    int32_t npage, shared; /* pages; the first `shared` belong to the group */
-    int64_t limit;         /* response tokens at most */
-    struct vl_seen seen;   /* for o->rules */
-};
-
-struct run {
-    struct vl_engine *g;
-    const struct vl_gen_prompt *p;
-    const struct vl_gen_opts *o;
-    struct vl_gen *gen;
-    int64_t prompts, next, seqs; /* next: the first sample not admitted */
-    struct vl_kv kv;
-    int32_t *free_page;
-    int64_t nfree;
-    struct group *group; /* (seqs + 1) */
-    struct slot *slot;   /* (seqs) */
-    float *hidden;       /* dev (seqs + 1, C) of ready groups */
-    float *xs;           /* dev (seqs, C) rows to sample from */
-    /* the step being built */
-    int64_t cap;
-    int32_t *ids, *pos;
-    struct vl_seq *seq;
-    int64_t *out;
-    struct vl_packed packed;
-    struct slot **decode;   /* (M) whose output it is, or NULL: */
-    struct group **prefill; /* (M) the group whose prompt ends there */
-    struct slot **draw;     /* (seqs) slots that sample now */
-    int64_t *from;          /* (seqs) row of xn or of hidden */
-    int32_t *id, *top_id;   /* (seqs), (seqs, topk) */
-    float *logp, *top_logp;
-    double *u;
-    int steered;           /* o->rules say something: */
-    struct vl_edits edits; /* of this step's draws */
-    int64_t *edits_at;     /* (seqs + 1) where each row's begin */
-    int64_t rows_done, tokens;
-};
+#include "libverl/engine/generate_impl.h"
 
 float vl_inv_temperature(double temperature)
 {
     return temperature > 0 ? (float)(1.0 / temperature) : 1.0f;
-}
-
-static int64_t pages_of(int64_t positions)
-{
-    return (positions + VL_PAGE - 1) / VL_PAGE;
-}
-
-static int64_t response_limit(const struct vl_gen_opts *o, int64_t prompt_len)
-{
-    int64_t room = o->max_len ? o->max_len - prompt_len : o->max_new;
-
-    return room < o->max_new ? room : o->max_new;
-}
-
-/* Pages of one sample beyond the group's full ones. The last token is never stored. */
-static int64_t own_pages(const struct vl_gen_opts *o, int64_t len)
-{
-    return pages_of(len + response_limit(o, len) - 1) - len / VL_PAGE;
 }
 
 static size_t page_bytes(const struct vl_config *c)
@@ -100,7 +26,7 @@ void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t
     int64_t top = 0, all = 0, widest = 0, longest = 0, groups;
 
     for (int64_t i = 0; i < prompts; i++) {
-        int64_t mine = pages_of(p[i].len), own = own_pages(o, p[i].len);
+        int64_t mine = vl_pages_of(p[i].len), own = vl_own_pages(o, p[i].len);
 
         top = mine + own > top ? mine + own : top;
         widest = own > widest ? own : widest;
@@ -170,6 +96,9 @@ static int open_run(struct run *r, struct vl_err *e)
     r->cap = tokens < r->o->max_tokens ? tokens : r->o->max_tokens;
     r->group = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->group);
     r->slot = vl_alloc((size_t)r->seqs * sizeof *r->slot);
+    r->order = vl_alloc((size_t)r->seqs * sizeof(struct slot *));
+    r->waiting = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->waiting);
+    r->finished = vl_alloc((size_t)r->prompts * sizeof *r->finished);
     for (int64_t i = 0; i < r->seqs; i++)
         r->slot[i].gen = -1;
     r->ids = vl_alloc((size_t)r->cap * sizeof *r->ids);
@@ -213,157 +142,16 @@ static void close_run(struct run *r)
         free(r->slot[i].page);
         vl_seen_free(&r->slot[i].seen);
     }
-    void *host[] = { r->kv.k, r->kv.v, r->free_page, r->group,    r->slot,   r->ids,     r->pos,
-                     r->seq,  r->out,  r->decode,    r->prefill,  r->draw,   r->from,    r->id,
-                     r->logp, r->u,    r->edits.a,   r->edits_at, r->top_id, r->top_logp };
+    void *host[] = { r->kv.k,   r->kv.v,     r->free_page, r->group,   r->slot,    r->ids,
+                     r->pos,    r->seq,      r->out,       r->decode,  r->prefill, r->draw,
+                     r->from,   r->id,       r->logp,      r->u,       r->edits.a, r->edits_at,
+                     r->top_id, r->top_logp, r->order,     r->waiting, r->finished };
 
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         free(host[i]);
 }
 
-/* ---- admission ---- */
-
-static struct group *find_group(struct run *r, int64_t prompt)
-{
-    struct group *idle = NULL;
-
-    for (int64_t i = 0; i <= r->seqs; i++) {
-        if (r->group[i].live && r->group[i].prompt == prompt)
-            return &r->group[i];
-        if (!r->group[i].live)
-            idle = idle ? idle : &r->group[i];
-    }
-    return idle; /* never NULL: each live group but the last has a sample in a slot */
-}
-
-static void take_pages(struct run *r, int32_t *page, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        page[i] = r->free_page[--r->nfree];
-}
-
-static void give_pages(struct run *r, const int32_t *page, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        r->free_page[r->nfree++] = page[i];
-}
-
-static void admit_group(struct run *r, struct group *gr, int64_t prompt)
-{
-    free(gr->page);
-    *gr = (struct group){ .prompt = prompt, .live = 1 };
-    gr->npage = (int32_t)pages_of(r->p[prompt].len);
-    gr->page = vl_alloc((size_t)gr->npage * sizeof *gr->page);
-    take_pages(r, gr->page, gr->npage);
-}
-
-static void admit_sample(struct run *r, struct slot *s, struct group *gr)
-{
-    int64_t len = r->p[gr->prompt].len, own = own_pages(r->o, len);
-    struct vl_gen *gen = &r->gen[r->next];
-
-    *s = (struct slot){
-        .gen = r->next, .group = gr, .limit = response_limit(r->o, len), .seen = s->seen
-    };
-    if (r->steered)
-        vl_seen_start(&s->seen, &r->o->rules, r->p[gr->prompt].ids, len);
-    s->shared = (int32_t)(len / VL_PAGE);
-    s->npage = s->shared + (int32_t)own;
-    s->page = vl_alloc((size_t)s->npage * sizeof *s->page);
-    memcpy(s->page, gr->page, (size_t)s->shared * sizeof *s->page);
-    take_pages(r, s->page + s->shared, own);
-    gen->ids = vl_alloc((size_t)s->limit * sizeof *gen->ids);
-    gen->logp = vl_alloc((size_t)s->limit * sizeof *gen->logp);
-    if (r->o->topk) {
-        gen->top_id = vl_alloc((size_t)(s->limit * r->o->topk) * sizeof *gen->top_id);
-        gen->top_logp = vl_alloc((size_t)(s->limit * r->o->topk) * sizeof *gen->top_logp);
-    }
-    gr->admitted++;
-    r->next++;
-}
-
-/* Fills free slots in order until pages run out. */
-static void admit(struct run *r)
-{
-    for (int64_t i = 0; i < r->seqs && r->next < r->prompts * r->o->n; i++) {
-        int64_t prompt = r->next / r->o->n, len = r->p[prompt].len, need = own_pages(r->o, len);
-        struct group *gr;
-
-        if (r->slot[i].gen >= 0)
-            continue;
-        gr = find_group(r, prompt);
-        if (!gr->live)
-            need += pages_of(len);
-        if (need > r->nfree)
-            return;
-        if (!gr->live)
-            admit_group(r, gr, prompt);
-        admit_sample(r, &r->slot[i], gr);
-    }
-}
-
 /* ---- one step ---- */
-
-static void add_decode(struct run *r, struct slot *s)
-{
-    struct vl_packed *p = &r->packed;
-    const struct vl_gen *gen = &r->gen[s->gen];
-    int32_t pos = (int32_t)(r->p[s->group->prompt].len + gen->len - 1);
-
-    r->ids[p->N] = gen->ids[gen->len - 1];
-    r->pos[p->N] = pos;
-    r->seq[p->nseq++] = (struct vl_seq){ .row = p->N, .n = 1, .pos = pos, .page = s->page };
-    r->decode[p->M] = s;
-    r->prefill[p->M] = NULL;
-    r->out[p->M++] = p->N++;
-}
-
-static void add_prefill(struct run *r, struct group *gr)
-{
-    struct vl_packed *p = &r->packed;
-    const struct vl_gen_prompt *q = &r->p[gr->prompt];
-    int64_t n = q->len - gr->done;
-
-    n = n < r->cap - p->N ? n : r->cap - p->N;
-    if (n <= 0)
-        return;
-    for (int64_t i = 0; i < n; i++) {
-        r->ids[p->N + i] = q->ids[gr->done + i];
-        r->pos[p->N + i] = (int32_t)(gr->done + i);
-    }
-    r->seq[p->nseq++] =
-        (struct vl_seq){ .row = p->N, .n = (int32_t)n, .pos = (int32_t)gr->done, .page = gr->page };
-    p->N += n;
-    gr->done += n;
-    if (gr->done == q->len) {
-        r->decode[p->M] = NULL;
-        r->prefill[p->M] = gr;
-        r->out[p->M++] = p->N - 1;
-    }
-}
-
-static void build_step(struct run *r)
-{
-    r->packed = (struct vl_packed){ .ids = r->ids, .pos = r->pos, .seq = r->seq, .out = r->out };
-    for (int64_t i = 0; i < r->seqs; i++)
-        if (r->slot[i].gen >= 0 && r->gen[r->slot[i].gen].len > 0)
-            add_decode(r, &r->slot[i]);
-    /* Oldest first: their samples already hold slots. */
-    for (int64_t k = 0; k < r->prompts; k++) {
-        struct group *oldest = NULL;
-
-        for (int64_t i = 0; i <= r->seqs; i++) {
-            struct group *gr = &r->group[i];
-
-            if (gr->live && gr->done < r->p[gr->prompt].len &&
-                (!oldest || gr->prompt < oldest->prompt))
-                oldest = gr;
-        }
-        if (!oldest || r->packed.N >= r->cap)
-            return;
-        add_prefill(r, oldest);
-    }
-}
 
 static void copy_partial_page(struct run *r, const struct slot *s)
 {
@@ -403,9 +191,12 @@ static int64_t gather_draws(struct run *r)
     for (int64_t i = 0; i < r->seqs; i++) {
         struct slot *s = &r->slot[i];
 
-        if (s->gen < 0 || !s->group->ready || r->gen[s->gen].len > 0)
+        if (s->gen < 0 || !s->group->ready || s->copied)
             continue;
         copy_partial_page(r, s);
+        s->copied = 1;
+        if (r->gen[s->gen].len > 0) /* computed again: it goes on from what it had */
+            continue;
         r->draw[n] = s;
         r->from[n++] = s->group - r->group;
     }
@@ -414,20 +205,22 @@ static int64_t gather_draws(struct run *r)
     return n;
 }
 
+static int sample_done(struct run *r, int64_t sample, enum vl_finish why, struct vl_err *e)
+{
+    int64_t prompt = sample / r->o->n;
+
+    r->gen[sample].finish = why;
+    r->rows_done++;
+    return ++r->finished[prompt] == r->o->n && r->o->finished ? r->o->finished(r->o->arg, prompt, e)
+                                                              : 0;
+}
+
 static int finish(struct run *r, struct slot *s, enum vl_finish why, struct vl_err *e)
 {
-    struct group *gr = s->group;
+    int64_t sample = s->gen;
 
-    r->gen[s->gen].finish = why;
-    give_pages(r, s->page + s->shared, s->npage - s->shared);
-    free(s->page);
-    *s = (struct slot){ .gen = -1, .seen = s->seen };
-    r->rows_done++;
-    if (++gr->finished < r->o->n)
-        return 0;
-    give_pages(r, gr->page, gr->npage);
-    gr->live = 0;
-    return r->o->finished ? r->o->finished(r->o->arg, gr->prompt, e) : 0;
+    vl_leave(r, s);
+    return sample_done(r, sample, why, e);
 }
 
 static int is_stop(const struct vl_gen_opts *o, int32_t id)
@@ -518,8 +311,8 @@ static int step(struct run *r, struct vl_err *e)
 {
     int64_t n;
 
-    admit(r);
-    build_step(r);
+    vl_admit(r);
+    vl_build_step(r);
     if (r->packed.N) {
         if (vl_work_get(r->g, VL_KEEP_NONE, r->packed.N, r->packed.M, e))
             return e->code;
@@ -536,18 +329,16 @@ static int step(struct run *r, struct vl_err *e)
     return 0;
 }
 
-/* The deadline has passed: running rows keep what they have, waiting ones stay empty. */
+/* The deadline has passed: rows keep what they have, those that never ran stay empty. */
 static int abort_rows(struct run *r, struct vl_err *e)
 {
     for (int64_t i = 0; i < r->seqs && !e->code; i++)
         if (r->slot[i].gen >= 0)
             (void)!finish(r, &r->slot[i], VL_FINISH_ABORT, e);
-    for (; r->next < r->prompts * r->o->n && !e->code; r->next++) {
-        r->gen[r->next].finish = VL_FINISH_ABORT;
-        r->rows_done++;
-        if ((r->next + 1) % r->o->n == 0 && r->o->finished)
-            (void)!r->o->finished(r->o->arg, r->next / r->o->n, e);
-    }
+    for (; r->nwaiting && !e->code; r->nwaiting--)
+        (void)!sample_done(r, r->waiting[r->nwaiting - 1], VL_FINISH_ABORT, e);
+    for (; r->next < r->prompts * r->o->n && !e->code; r->next++)
+        (void)!sample_done(r, r->next, VL_FINISH_ABORT, e);
     return e->code;
 }
 
@@ -559,7 +350,7 @@ static int check(const struct run *r, int64_t *positions, struct vl_err *e)
         return vl_fail(e, VL_E_DATA, "a model with a value head cannot generate");
     *positions = 1;
     for (int64_t i = 0; i < r->prompts; i++) {
-        int64_t limit = response_limit(o, r->p[i].len);
+        int64_t limit = vl_response_limit(o, r->p[i].len);
 
         if (r->p[i].len < 1 || limit < 1)
             return vl_fail(e, VL_E_DATA,
@@ -594,6 +385,8 @@ int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prom
     while (!e->code && r.rows_done < prompts * o->n)
         if (o->deadline > 0 && vl_now() > o->deadline ? abort_rows(&r, e) : step(&r, e))
             break;
+    if (o->put_off)
+        *o->put_off = r.put_off;
     close_run(&r);
     return e->code;
 }

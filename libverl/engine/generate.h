@@ -44,7 +44,8 @@ struct vl_gen_opts {
     int64_t max_seqs;   /* rows running at once */
     int64_t max_tokens; /* tokens in one forward pass; longer prompts go in pieces */
     size_t kv_bytes;    /* memory the cache may take; see vl_gen_kv */
-    double deadline;    /* on vl_now()'s clock: rows then end as they are (ABORT); 0 = none */
+    int64_t *put_off; /* out: how often a row gave its pages back and was computed again; or NULL */
+    double deadline;  /* on vl_now()'s clock: rows then end as they are (ABORT); 0 = none */
     int (*finished)(void *arg, int64_t prompt, struct vl_err *e); /* all n samples done; or NULL */
     void (*progress)(void *arg, int64_t rows, int64_t tokens);    /* or NULL */
     void *arg;

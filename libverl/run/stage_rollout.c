@@ -49,6 +49,7 @@ struct rollout {
     int64_t empty;
     struct vl_dp_stream stream; /* --stream: documents in the order of the prompts */
     int64_t streamed;
+    int64_t put_off;     /* see vl_gen_opts */
     char *done;          /* (in.rows) all samples of the prompt are there */
     struct vl_gen *mine; /* (share * n) */
 };
@@ -330,6 +331,7 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
                                  .max_new = o->response_length,
                                  .max_len = max_len,
                                  .topk = o->topk,
+                                 .put_off = &r->put_off,
                                  .sampling = { .temperature = r->how.temperature,
                                                .top_p = r->how.top_p,
                                                .top_k = r->how.top_k,
@@ -426,6 +428,11 @@ static int sample(struct rollout *r, struct vl_err *e)
         goto done;
     if (vl_generate(r->f.eng, r->p + lo, n, &o, r->mine, e) == VL_E_DATA)
         vl_err_prefix(e, "%s", r->f.model->dir);
+    if (r->put_off)
+        vl_info(&r->x->log,
+                "%" PRId64 " rows gave their cache back and were computed again: "
+                "rollout.gpu_memory_utilization=%g leaves %.1f MB for it",
+                r->put_off, r->o->memory, (double)o.kv_bytes * 1e-6);
     if (r->o->stream)
         (void)!vl_dp_stream_close(&r->stream, !e->code, e);
     if (!vl_comm_agree(&r->x->comm, e))

@@ -480,6 +480,41 @@ struct gen_case {
     int64_t top_k, max_new;
 };
 
+static void make_prompts(struct vl_gen_prompt *p)
+{
+    lcg = 3;
+    for (int i = 0; i < PROMPTS; i++) {
+        char uid[8] = { (char)('a' + i) };
+
+        for (int64_t k = 0; k < prompt_len[i]; k++)
+            prompt_ids[i][k] = (int32_t)(fabsf(rnd()) * (VOCAB - 1));
+        p[i] = (struct vl_gen_prompt){ prompt_ids[i], prompt_len[i], vl_philox_key(uid, 1, 9), i };
+    }
+}
+
+static int count_finished(void *arg, int64_t prompt, struct vl_err *e)
+{
+    (void)prompt, (void)e;
+    ++*(int64_t *)arg;
+    return 0;
+}
+
+static void generate_with(const struct vl_model *m, const struct vl_gen_prompt *p,
+                          const struct vl_gen_opts *o, int threads, struct vl_gen *gen)
+{
+    struct vl_engine_opts eo = { .compute = compute };
+    struct vl_backend *be = backend(threads);
+    struct vl_engine *g = NULL;
+    struct vl_err e = { 0 };
+
+    assert_int_equal(vl_engine_new(&g, m, be, &eo, &e), 0);
+    memset(gen, 0, PROMPTS * SAMPLES * sizeof *gen);
+    if (vl_generate(g, p, PROMPTS, o, gen, &e))
+        fail_msg("%s", e.msg);
+    vl_engine_free(g);
+    be->close(be);
+}
+
 static void generate(const struct vl_model *m, const struct gen_case *t, struct vl_gen *gen,
                      int64_t nstop, const int32_t *stop)
 {
@@ -492,28 +527,12 @@ static void generate(const struct vl_model *m, const struct gen_case *t, struct 
                              .step = 4,
                              .max_seqs = t->max_seqs,
                              .max_tokens = t->max_tokens };
-    struct vl_engine_opts eo = { .compute = compute };
-    struct vl_backend *be = backend(t->threads);
-    struct vl_engine *g = NULL;
-    struct vl_err e = { 0 };
     size_t want, least;
 
-    lcg = 3;
-    for (int i = 0; i < PROMPTS; i++) {
-        char uid[8] = { (char)('a' + i) };
-
-        for (int64_t k = 0; k < prompt_len[i]; k++)
-            prompt_ids[i][k] = (int32_t)(fabsf(rnd()) * (VOCAB - 1));
-        p[i] = (struct vl_gen_prompt){ prompt_ids[i], prompt_len[i], vl_philox_key(uid, 1, 9), i };
-    }
-    assert_int_equal(vl_engine_new(&g, m, be, &eo, &e), 0);
+    make_prompts(p);
     vl_gen_kv(&m->cfg, p, PROMPTS, &o, &want, &least);
     o.kv_bytes = t->tight ? least : want;
-    memset(gen, 0, PROMPTS * SAMPLES * sizeof *gen);
-    if (vl_generate(g, p, PROMPTS, &o, gen, &e))
-        fail_msg("%s", e.msg);
-    vl_engine_free(g);
-    be->close(be);
+    generate_with(m, p, &o, t->threads, gen);
 }
 
 /* The log-probs of the same responses from one packed training forward. */
@@ -524,9 +543,9 @@ static void check_forward(const struct vl_model *m, const struct vl_gen *gen, do
 
     for (int i = 0; i < PROMPTS * SAMPLES; i++) {
         int64_t p = prompt_len[i / SAMPLES], n = p + gen[i].len;
-        int32_t ids[80], pos[80];
-        int64_t out[40];
-        float logp[40];
+        int32_t ids[128], pos[128];
+        int64_t out[80];
+        float logp[80];
         struct vl_seq seq = { .n = (int32_t)n };
         struct vl_packed k = { .N = n,
                                .nseq = 1,
@@ -603,6 +622,55 @@ static void generation_bits(void **state)
         free_model(&m);
     }
     compute = VL_COMPUTE_F32;
+}
+
+/* Little memory: rows are put off and computed again, with penalties that look back and lists of the
+ * likeliest ids; the result is that of a cache for all. */
+static void generation_put_off(void **state)
+{
+    static const int64_t more[] = { -1, 0, 2, 5, 8 }; /* pages beyond the least; -1: all */
+    static const struct vl_rules rules = { .repetition = 1.2, .frequency = 0.1 };
+    struct vl_gen first[PROMPTS * SAMPLES], gen[PROMPTS * SAMPLES];
+    struct vl_config c = make_cfg(QWEN3);
+    struct vl_gen_prompt p[PROMPTS];
+    struct vl_model m;
+
+    (void)state;
+    make_model(&m, &c);
+    make_prompts(p);
+    for (int i = 0; i < 5; i++) {
+        int64_t put_off = -1, finished = 0;
+        struct vl_gen_opts o = { .n = SAMPLES,
+                                 .max_new = 75,
+                                 .topk = 3,
+                                 .sampling = { 0.8, 1, 0, 0 },
+                                 .rules = rules,
+                                 .step = 4,
+                                 .max_seqs = i == 3 ? 4 : 64,
+                                 .max_tokens = i == 2 ? 7 : 100,
+                                 .put_off = &put_off,
+                                 .finished = count_finished,
+                                 .arg = &finished };
+        size_t want, least;
+
+        vl_gen_kv(&m.cfg, p, PROMPTS, &o, &want, &least);
+        o.kv_bytes =
+            more[i] < 0 ? want : least + (size_t)(more[i] * 2 * c.L * VL_PAGE * c.K * c.D) * 4;
+        generate_with(&m, p, &o, 1, i ? gen : first);
+        assert_int_equal(finished, PROMPTS);
+        assert_true(i ? put_off > 0 : put_off == 0);
+        if (!i) {
+            check_forward(&m, first, 0.8);
+            continue;
+        }
+        same_gen(first, gen);
+        for (int k = 0; k < PROMPTS * SAMPLES; k++)
+            assert_memory_equal(gen[k].top_logp, first[k].top_logp,
+                                (size_t)(3 * gen[k].len) * sizeof(float));
+        vl_gen_free(gen, PROMPTS * SAMPLES);
+    }
+    vl_gen_free(first, PROMPTS * SAMPLES);
+    free_model(&m);
 }
 
 static void generation_edges(void **state)
@@ -732,10 +800,11 @@ static void rope_frequencies(void **state)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(gradients),        cmocka_unit_test(shared_prompts),
-        cmocka_unit_test(gradient_bits),    cmocka_unit_test(generation_bits),
-        cmocka_unit_test(generation_edges), cmocka_unit_test(generation_refuses),
-        cmocka_unit_test(no_outputs),       cmocka_unit_test(rope_frequencies),
+        cmocka_unit_test(gradients),          cmocka_unit_test(shared_prompts),
+        cmocka_unit_test(gradient_bits),      cmocka_unit_test(generation_bits),
+        cmocka_unit_test(generation_put_off), cmocka_unit_test(generation_edges),
+        cmocka_unit_test(generation_refuses), cmocka_unit_test(no_outputs),
+        cmocka_unit_test(rope_frequencies),
     };
 
     return cmocka_run_group_tests(t, NULL, NULL);
