@@ -260,6 +260,14 @@ static void python_stdin(void **state)
     row_is(PY("print(a +"), SUM, fraction, 0,
            "\"compile error\",\"code_detail\":\"case 0: SyntaxError");
     row_is("I do not know.", SUM, fraction, 0, "compile error");
+    row_is(
+        PY("from collections import *\nprint(sum(Counter(map(int, input().split())).elements()))"),
+        SUM, fraction, 1, "null");
+    row_is(PY(READ "print(eval('gcd(a, b) * 0 + ceil(a + b)'))"), SUM, fraction, 1, "null");
+    row_is(PY(READ "print((lambda x, *, y=1: [z for z in [x + y]][0])(a, y=b))"), SUM, fraction, 1,
+           "null");
+    row_is(PY(READ "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    print(a + b if e else 0)"),
+           SUM, fraction, 1, "null");
     row_is(PY("import os; os.kill(os.getpid(), 11)"), SUM, two, 0, "killed by signal 11");
     row_is(PY("x = bytearray(4 << 30)"), SUM, two, 0, "\"code_failure\":\"memory\"");
     row_is(PY("open('/etc/passwd')"), SUM, two, 0, "FileNotFoundError");
@@ -309,7 +317,8 @@ static void python_functions(void **state)
            truth, a, 1, "null");
     row_is(PY("def plus(a, b):\n    return [x for x in (a, b)][0] if a == 1 else a + b"), truth, a,
            2. / 3, "wrong answer");
-    row_is(PY("def sub(a, b):\n    return a - b"), truth, a, 0, "KeyError: 'plus'");
+    row_is(PY("def sub(a, b):\n    return a - b"), truth, a, 0,
+           "NameError: no function plus is defined");
     row_is(PY("def plus(a, b):\n    import os\n    os.write(1, b'3')\n    os._exit(0)"), truth, a,
            0, "printed ''");
     row_is(PY("def plus(a, b):\n    return {a + b}"), truth, a, 0, "TypeError");
