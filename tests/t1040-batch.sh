@@ -131,6 +131,9 @@ ok "filter-groups: prompts whose samples differ, and lone ones; 3 below the targ
     grep -q '2 of 3 prompts kept' err
     verl-batch filter-groups --metric seq_reward --target 1 -i g.dp -o o.dp
     is \"\$(col o.dp uid)\" '\"p1\" \"p1\" '
+    verl-batch rename -q token_level_scores:rm_scores -i g.dp -o rm.dp
+    verl-batch filter-groups --metric seq_reward --target 1 -i rm.dp -o o2.dp
+    is \"\$(col o2.dp uid)\" '\"p1\" \"p1\" '
     exits 3 verl-batch filter-groups --metric acc --target 3 -i g.dp -o o.dp 2>err
     is \"\$(col o.dp uid)\" '\"p1\" \"p1\" \"p2\" '
     exits 65 verl-batch filter-groups --metric nope -i g.dp -o never.dp 2>err

@@ -188,6 +188,18 @@ ok 'rm_scores is taken as it is' '
     [ "$(see fromrm.dp .score)" = "1 0 1 0 NaN 1" ]
     verl-reward -q max_resp_len=4 overlong_buffer_cfg.len=1 overlong_buffer_cfg.enable=true -i rm.dp -o same.dp 2>err
     grep -q "overlong_buffer_cfg.enable=true has no effect" err && verl-dump diff fromrm.dp same.dp'
+ok 'rm_scores is accepted wherever token_level_scores is: advantages, evaluation, groups' '
+    score --jq ".solution_str|length" -i many.dp -o tl0.dp
+    verl-batch drop -q -k score,acc,reward_error -i tl0.dp -o tl.dp
+    verl-batch rename -q token_level_scores:rm_scores -i tl.dp -o rm.dp
+    for f in tl rm; do
+        verl-advantage -q -e grpo -i $f.dp -o $f.adv.dp
+        verl-eval -q -i $f.dp >$f.eval
+        verl-batch filter-groups -q --metric seq_reward -i $f.dp -o $f.groups.dp || [ $? = 3 ]
+        verl-dump -q --no-text -k uid,advantages,returns,token_level_rewards $f.adv.dp >$f.adv
+    done
+    cmp tl.adv rm.adv; cmp tl.eval rm.eval
+    [ "$(see tl.groups.dp .uid)" = "$(see rm.groups.dp .uid)" ]'
 ok 'overlong penalty of dapo' '
     score reward_manager.name=dapo max_resp_len=12 overlong_buffer_cfg.enable=true \
         overlong_buffer_cfg.len=4 overlong_buffer_cfg.log=true -i in.dp -o o.dp

@@ -72,8 +72,7 @@ static int read_mask(struct vl_adv_work *w, struct vl_err *e)
 
 int vl_adv_scores_read(struct vl_adv_work *w, struct vl_err *e)
 {
-    const char *name =
-        vl_batch_col(w->b, "token_level_scores") ? "token_level_scores" : "rm_scores";
+    const char *name = vl_stage_scores(w->b);
     int64_t inner[1] = { -1 };
     const float *s;
     char who[120];
@@ -163,7 +162,7 @@ int vl_adv_weights(struct vl_adv_work *w, const float **weights, struct vl_err *
 /* The greedy batch's score for each uid: exactly one row a uid. */
 static int scores_by_uid(struct vl_adv_work *w, const struct vl_batch *g, struct vl_err *e)
 {
-    const char *name = vl_batch_col(g, "token_level_scores") ? "token_level_scores" : "rm_scores";
+    const char *name = vl_stage_scores(g);
     const struct vl_col *gu = vl_batch_col(g, "uid"), *bu = vl_batch_col(w->b, "uid");
     int64_t inner[1] = { -1 };
     const float *s;

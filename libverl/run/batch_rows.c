@@ -60,7 +60,7 @@ int vl_job_filter(struct vl_job *j, struct vl_err *e)
 static int metric_values(const struct vl_batch *b, const char *name, double *value,
                          struct vl_err *e)
 {
-    const char *column = !strcmp(name, "seq_reward")         ? "token_level_scores"
+    const char *column = !strcmp(name, "seq_reward")         ? vl_stage_scores(b)
                          : !strcmp(name, "seq_final_reward") ? "token_level_rewards"
                                                              : name;
     const struct vl_col *c = vl_batch_col(b, column);

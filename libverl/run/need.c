@@ -70,6 +70,13 @@ int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
     return 0;
 }
 
+const char *vl_stage_scores(const struct vl_batch *b)
+{
+    return vl_batch_col(b, "token_level_scores") || !vl_batch_col(b, "rm_scores")
+               ? "token_level_scores"
+               : "rm_scores";
+}
+
 int64_t vl_stage_seed(struct vl_ctx *x, const struct vl_batch *b)
 {
     struct vl_err none = { 0 };

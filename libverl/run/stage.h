@@ -58,6 +58,8 @@ int vl_stage_f64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
                  double *out, struct vl_err *e) VL_MUST_CHECK;
 int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const int64_t *opt,
                  int64_t *out, struct vl_err *e) VL_MUST_CHECK;
+/* Name of the column with the tokens' scores: token_level_scores or, without it, rm_scores. */
+const char *vl_stage_scores(const struct vl_batch *b);
 /* The seed by the same rule, but the option's default (1) when meta_info has none. */
 int64_t vl_stage_seed(struct vl_ctx *x, const struct vl_batch *b);
 

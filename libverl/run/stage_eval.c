@@ -141,8 +141,7 @@ static int add_column(struct samples *s, const struct vl_col *c)
 /* verl's `reward`: the sum of the row's token scores, from whichever column has them. */
 static int add_reward(struct samples *s, struct vl_err *e)
 {
-    const char *name =
-        vl_batch_col(s->b, "token_level_scores") ? "token_level_scores" : "rm_scores";
+    const char *name = vl_stage_scores(s->b);
     int64_t inner[1] = { -1 };
     const float *score;
 
