@@ -382,7 +382,7 @@ const struct vl_algx *vl_alg_power_of(struct vl_alg *a, int atom, int64_t n, int
     return vl_alg_term(a, &t, v);
 }
 
-/* A variable's numbers: fixed, positive, different for different names. */
+/* A variable's numbers: fixed, one positive and one negative, different for different names. */
 const struct vl_algx *vl_alg_symbol(struct vl_alg *a, const char *name, size_t n)
 {
     uint64_t h = 14695981039346656037u;
@@ -391,7 +391,7 @@ const struct vl_algx *vl_alg_symbol(struct vl_alg *a, const char *name, size_t n
     for (size_t i = 0; i < n; i++)
         h = (h ^ (unsigned char)name[i]) * 1099511628211u;
     v[0] = 0.5 + (double)(h >> 40) * 0x1p-24;
-    v[1] = 1.25 + (double)((h >> 16) & 0xFFFFFF) * 0x1p-24;
+    v[1] = -1.25 - (double)((h >> 16) & 0xFFFFFF) * 0x1p-24;
     return vl_alg_named(a, name, n, v);
 }
 
@@ -452,16 +452,26 @@ const struct vl_algx *vl_alg_div(struct vl_alg *a, const struct vl_algx *x, cons
 
 /* ---- answers ---- */
 
-int vl_alg_near(const struct vl_algx *x, const struct vl_algx *y)
+/* Whether the values agree: 1 at both points, 0 when they differ at one, -1 when a value is missing
+ * and the other point does not tell. */
+static int agree(const struct vl_algx *x, const struct vl_algx *y)
 {
-    for (int k = 0; k < 2; k++) {
-        double size = x && y ? fmax(fabs(x->v[k]), fabs(y->v[k])) : 0;
+    int known = 1;
 
-        if (!x || !y || !isfinite(size) || isnan(x->v[k]) || isnan(y->v[k]) ||
-            !(fabs(x->v[k] - y->v[k]) <= 1e-10 * fmax(size, 1e-3)))
+    for (int k = 0; k < 2; k++) {
+        double size = fmax(fabs(x->v[k]), fabs(y->v[k]));
+
+        if (isnan(x->v[k]) || isnan(y->v[k]) || !isfinite(size))
+            known = -1;
+        else if (fabs(x->v[k] - y->v[k]) > 1e-10 * fmax(size, 1e-3))
             return 0;
     }
-    return 1;
+    return known;
+}
+
+int vl_alg_near(const struct vl_algx *x, const struct vl_algx *y)
+{
+    return x && y && agree(x, y) > 0;
 }
 
 enum vl_alg_verdict vl_alg_equal(struct vl_alg *a, const struct vl_algx *x, const struct vl_algx *y)
@@ -475,8 +485,7 @@ enum vl_alg_verdict vl_alg_equal(struct vl_alg *a, const struct vl_algx *x, cons
     for (size_t i = 0; i < d->num.n; i++)
         for (int k = 0; k < a->natoms; k++)
             if (a->atom[k].kind == VL_ATOM_OPAQUE && d->num.t[i].e[k].n)
-                return isnan(x->v[0] + y->v[0]) || vl_alg_near(x, y) ? VL_ALG_UNDECIDED
-                                                                     : VL_ALG_DIFFERENT;
+                return agree(x, y) ? VL_ALG_UNDECIDED : VL_ALG_DIFFERENT;
     return VL_ALG_DIFFERENT;
 }
 

@@ -222,6 +222,18 @@ static void mixed_number(struct vl_buf *b)
     *b = out;
 }
 
+/* 3:2 -> 3/2, when all of it is such a ratio. */
+static void ratio(struct vl_buf *b)
+{
+    char *colon = b->n ? memchr(b->s, ':', b->n) : NULL;
+
+    for (size_t i = 0; i < b->n; i++)
+        if (!is_digit(b->s[i]) && !is_space(b->s[i]) && b->s + i != colon)
+            return;
+    if (colon)
+        *colon = '/';
+}
+
 /* What follows the last "=" when a name stands before the first, or what follows \in. */
 static struct vl_span drop_name(struct vl_span a)
 {
@@ -245,7 +257,7 @@ static struct vl_span drop_name(struct vl_span a)
     return a;
 }
 
-void vl_math_clean(struct vl_span a, struct vl_buf *b)
+void vl_math_clean(struct vl_span a, int whole, struct vl_buf *b)
 {
     static const char *const change[][2] = {
         { "\\!", "" },
@@ -287,6 +299,8 @@ void vl_math_clean(struct vl_span a, struct vl_buf *b)
         { "\\rbrace", "\\}" },
         { "\\lt", "<" },
         { "\\gt", ">" },
+        { "\\emptyset", "\\{\\}" },
+        { "\\varnothing", "\\{\\}" },
     };
 
     a = vl_span_strip(a);
@@ -300,10 +314,11 @@ void vl_math_clean(struct vl_span a, struct vl_buf *b)
     a = vl_span_strip((struct vl_span){ b->s, b->n });
     while (a.n && strchr(".,;:", a.s[a.n - 1]))
         a = vl_span_strip((struct vl_span){ a.s, a.n - 1 });
-    a = drop_unit(vl_span_strip(drop_name(a)));
+    a = whole ? a : drop_unit(vl_span_strip(drop_name(a)));
     memmove(b->s, a.s, a.n);
     b->n = a.n;
     drop_thousands(b);
     mixed_number(b);
+    ratio(b);
     vl_buf_add(b, "", 0);
 }

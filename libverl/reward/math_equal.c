@@ -370,6 +370,41 @@ static enum vl_alg_verdict compare(struct vl_span a, struct vl_span b, struct ju
     return v;
 }
 
+/* Left minus right of a text that is one equation, or NULL. */
+static const struct vl_algx *equation(struct vl_alg *w, const char *s, size_t n)
+{
+    static const char *const equals[] = { "=", NULL };
+    const struct vl_algx *left = NULL, *right = NULL;
+    struct vl_buf b = { 0 };
+    struct vl_parts p;
+
+    vl_math_clean((struct vl_span){ s, n }, 1, &b);
+    if (vl_span_split((struct vl_span){ b.s, b.n }, equals, &p) && p.n == 2) {
+        left = vl_alg_parse(w, p.part[0].s, p.part[0].n, VL_ALG_LATEX);
+        right = vl_alg_parse(w, p.part[1].s, p.part[1].n, VL_ALG_LATEX);
+    }
+    vl_buf_free(&b);
+    return vl_alg_add(w, left, right, -1);
+}
+
+/* Whether both are equations of which one is the other times a whole number or its inverse. */
+static int same_equation(const char *a, size_t na, const char *b, size_t nb)
+{
+    struct vl_alg *w = vl_alg_new();
+    const struct vl_algx *x = equation(w, a, na), *y = x ? equation(w, b, nb) : NULL;
+    int same = 0;
+
+    for (int k = 1; k <= 12 && x && y && !same; k++)
+        for (int turn = 0; turn < 4 && !same; turn++) {
+            const struct vl_algx *factor = vl_alg_int(w, turn & 1 ? -k : k);
+
+            same = vl_alg_equal(w, turn & 2 ? vl_alg_mul(w, x, factor) : x,
+                                turn & 2 ? y : vl_alg_mul(w, y, factor)) == VL_ALG_EQUAL;
+        }
+    vl_alg_free(w);
+    return same;
+}
+
 enum vl_alg_verdict vl_math_equal(const char *a, size_t na, const char *b, size_t nb,
                                   double tolerance)
 {
@@ -379,11 +414,14 @@ enum vl_alg_verdict vl_math_equal(const char *a, size_t na, const char *b, size_
 
     if (na > BYTES_MAX || nb > BYTES_MAX)
         return na == nb && !memcmp(a, b, na) ? VL_ALG_EQUAL : VL_ALG_UNDECIDED;
-    vl_math_clean((struct vl_span){ a, na }, &x);
-    vl_math_clean((struct vl_span){ b, nb }, &y);
+    vl_math_clean((struct vl_span){ a, na }, 0, &x);
+    vl_math_clean((struct vl_span){ b, nb }, 0, &y);
     v = compare((struct vl_span){ x.s, x.n }, (struct vl_span){ y.s, y.n }, &g, 0);
     if (!x.n || !y.n)
         v = VL_ALG_DIFFERENT; /* an empty answer is none */
+    else if (v != VL_ALG_EQUAL && memchr(a, '=', na) && memchr(b, '=', nb) &&
+             same_equation(a, na, b, nb))
+        v = VL_ALG_EQUAL;
     vl_buf_free(&x);
     vl_buf_free(&y);
     return v;

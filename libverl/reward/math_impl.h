@@ -30,8 +30,8 @@ int vl_span_split(struct vl_span a, const char *const *words, struct vl_parts *p
 /* Whether the first bracket is closed by the last byte, not before. */
 int vl_span_enclosed(struct vl_span a);
 
-/* Appends the answer as math_equal.h says it is cleaned; room for reading past the end is not
- * needed, the bytes are never NULL. */
-void vl_math_clean(struct vl_span a, struct vl_buf *b);
+/* Appends the answer as math_equal.h says it is cleaned; whole: without taking off a name before "="
+ * or a unit. The bytes are never NULL. */
+void vl_math_clean(struct vl_span a, int whole, struct vl_buf *b);
 
 #endif
