@@ -153,11 +153,12 @@ static void close_run(struct run *r)
 
 /* ---- one step ---- */
 
-static void copy_partial_page(struct run *r, const struct slot *s)
+static void copy_partial_page(struct run *r, struct slot *s)
 {
     const struct vl_config *c = &r->g->cfg;
     struct vl_backend *be = r->g->be;
 
+    s->copied = 1;
     if (r->p[s->group->prompt].len % VL_PAGE == 0)
         return;
     for (int64_t l = 0; l < c->L; l++) {
@@ -165,6 +166,17 @@ static void copy_partial_page(struct run *r, const struct slot *s)
 
         be->kv_copy(be->ctx, r->kv.k[l], dst, src, c->K * c->D);
         be->kv_copy(be->ctx, r->kv.v[l], dst, src, c->K * c->D);
+    }
+}
+
+/* Samples that were put off go on once their prompt is in the cache again. */
+static void take_up(struct run *r)
+{
+    for (int64_t i = 0; i < r->seqs; i++) {
+        struct slot *s = &r->slot[i];
+
+        if (s->gen >= 0 && s->group->ready && !s->copied && r->gen[s->gen].len > 0)
+            copy_partial_page(r, s);
     }
 }
 
@@ -191,12 +203,9 @@ static int64_t gather_draws(struct run *r)
     for (int64_t i = 0; i < r->seqs; i++) {
         struct slot *s = &r->slot[i];
 
-        if (s->gen < 0 || !s->group->ready || s->copied)
+        if (s->gen < 0 || !s->group->ready || r->gen[s->gen].len > 0)
             continue;
         copy_partial_page(r, s);
-        s->copied = 1;
-        if (r->gen[s->gen].len > 0) /* computed again: it goes on from what it had */
-            continue;
         r->draw[n] = s;
         r->from[n++] = s->group - r->group;
     }
@@ -312,6 +321,7 @@ static int step(struct run *r, struct vl_err *e)
     int64_t n;
 
     vl_admit(r);
+    take_up(r);
     vl_build_step(r);
     if (r->packed.N) {
         if (vl_work_get(r->g, VL_KEEP_NONE, r->packed.N, r->packed.M, e))
