@@ -8,16 +8,17 @@
 # takes rounds of data.gen_batch_size prompts until data.train_batch_size groups are left in which
 # algorithm.filter_groups.metric differs; after max_num_gen_batches rounds it ends with status 3.
 # The penalty on long answers grows over the last fifth of data.max_response_length, as in the paper;
-# reward_model.reward_kwargs.overlong_buffer_cfg.len=N sets another part. A REWARD of your own gets no
+# reward_model.reward_kwargs.overlong_buffer_cfg.len sets another part. A REWARD of your own gets no
 # settings: give it -c examples/presets/dapo.yaml and the two lengths if it is to have the penalty.
 set -eu
 : "${PRESET:=dapo}"
 . "$(dirname "$0")/lib.sh"
 begin "$@"
 set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
-limit=$(setting data.max_response_length 512 "$@")
-overlong=reward_model.reward_kwargs
-set -- "$overlong.max_resp_len=$limit" "$overlong.overlong_buffer_cfg.len=$(((limit + 4) / 5))" "$@"
+long=reward_model.reward_kwargs
+limit=$(setting $long.max_resp_len "$(setting data.max_response_length 512 "$@")" "$@")
+buffer=$(setting $long.overlong_buffer_cfg.len $(((limit + 4) / 5)) "$@")
+set -- "$@" "$long.max_resp_len=$limit" "$long.overlong_buffer_cfg.len=$buffer"
 prompts=$(setting data.train_batch_size 1024 "$@")
 metric=$(setting algorithm.filter_groups.metric acc "$@")
 rounds=$(setting algorithm.filter_groups.max_num_gen_batches 0 "$@")

@@ -120,6 +120,9 @@ ok '79: a filter that nothing passes ends after max_num_gen_batches rounds with 
 ok 'the built-in scorers get the lengths from data.max_response_length' '
     REWARD= RUN=b STEPS=1 exits 3 $ex/dapo.sh $dapo max_num_gen_batches=1 2>err
     grep -q "max_resp_len=4 .*overlong_buffer_cfg.len=1 " b/step_000001/reward_01.cmd
+    { cat $CONFIG && printf "reward_model: {reward_kwargs: {overlong_buffer_cfg: {len: 2}}}\n"; } >long.yaml
+    CONFIG=long.yaml REWARD= RUN=b2 STEPS=1 exits 3 $ex/dapo.sh $dapo max_num_gen_batches=1
+    grep -q "max_resp_len=4 .*overlong_buffer_cfg.len=2 " b2/step_000001/reward_01.cmd
     verl-dump --schema b/step_000001/reward_01.dp | grep -q overlong_reward'
 
 ok 'sft: a model, the loss said; the same line again does nothing' '
