@@ -181,6 +181,37 @@ step_metrics() {
 }
 ok 'variance proxy, probabilities of rollout and training: verl-eval' 'golden metrics step_metrics; verdict metrics metrics=metrics'
 
+# ---- losses that see log-probs by their difference alone: a policy of equal logits says -log 20 everywhere,
+# and old_log_probs are so far from that as the recorded ones; a fresh critic says 0 ----
+cat >>lib.jq <<'X'
+def columns($mask): { prompts: ($mask | map([2])), responses: ($mask | map(map(2))), response_mask: $mask,
+    attention_mask: ($mask | map((rindex([1]) // -1) as $last | [1] + [range(length) | if . <= $last then 1 else 0 end])) };
+def plus($a; $b; $f): [$a, $b] | transpose | map(transpose | map(.[0] + $f * .[1]));
+X
+verl-model init -q -o flat --hidden 16 --layers 1 --heads 2 --ffn 16 --vocab 20 --eos-id 1 --positions 64 --tied --std 1e-30
+loss() {
+    n=$1
+    shift
+    rm -rf s
+    verl-batch from-json -q "cases/$n.jsonl" | verl-batch set-meta -q temperature 1 n 1 -o in.dp &&
+        verl-update -q -m flat -s s -i in.dp optim.lr=0 ppo_mini_batch_size=64 "$@" -o out.dp || return $?
+    verl-dump --meta out.dp | jq -c '{metrics, loss: .metrics."actor/pg_loss", vf_loss: .metrics."critic/vf_loss", vf_clipfrac: .metrics."critic/vf_clipfrac"}' >"results/$n"
+}
+prepare <<'X'
+.cases[] | .config as $c | .inputs as $i | select((.op | IN("vanilla", "gspo", "sapo", "geo_mean")) and $c.global_batch_info == null)
+| select(.outputs.error != null or (.outputs.loss | type) == "number")
+| { name, options: ("policy_loss.loss_mode=\(.op) " + ([$c | to_entries[] | select(.key != "policy_loss") | "actor_rollout_ref.actor.\(.key)=\(.value)"] | join(" "))),
+    rows: (columns($i.response_mask) + { advantages: $i.advantages, old_log_probs: plus(plus($i.old_log_prob; $i.log_prob; -1); $i.log_prob | map(map(1)); -(20 | log)) }
+        + (if $i.rollout_is_weights then { rollout_is_weights: $i.rollout_is_weights } else {} end) | rows($i.response_mask | length)) }
+X
+ok 'policy losses: verl-update' 'golden policy_loss loss; verdict policy_loss loss=loss metrics=metrics'
+prepare <<'X'
+.cases[] | .config as $c | .inputs as $i
+| { name, options: "--role critic critic.cliprange_value=\($c.cliprange_value) critic.loss_agg_mode=\($c.loss_agg_mode)",
+    rows: (columns($i.response_mask) + { values: plus($i.values; $i.vpreds; -1), returns: plus($i.returns; $i.vpreds; -1) } | rows($i.response_mask | length)) }
+X
+ok 'value losses: verl-update' 'golden value_loss loss; verdict value_loss vf_loss=vf_loss vf_clipfrac=vf_clipfrac'
+
 # ---- balance ----
 prepare <<'X'
 .cases[] | .config as $c | .inputs as $i | select(.op == "balance_batch") | ($i.seqlens | max) as $w
