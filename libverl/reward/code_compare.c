@@ -102,10 +102,15 @@ static int same_lines(const struct spans *a, const struct spans *b)
     return 1;
 }
 
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 static int is_digits(struct span a)
 {
     for (size_t i = 0; i < a.n; i++)
-        if (a.s[i] < '0' || a.s[i] > '9')
+        if (!is_digit(a.s[i]))
             return 0;
     return a.n > 0;
 }
@@ -114,15 +119,21 @@ static int is_digits(struct span a)
 static int to_double(struct span a, double *x)
 {
     char text[64], *end;
+    size_t n = 0;
 
     a = strip(a);
     if (!a.n || a.n >= sizeof text || memchr(a.s, 'x', a.n) || memchr(a.s, 'X', a.n) ||
         memchr(a.s, '(', a.n))
         return 0;
-    memcpy(text, a.s, a.n);
-    text[a.n] = 0;
+    for (size_t i = 0; i < a.n; i++) {
+        if (a.s[i] != '_')
+            text[n++] = a.s[i];
+        else if (!i || i + 1 == a.n || !is_digit(a.s[i - 1]) || !is_digit(a.s[i + 1]))
+            return 0;
+    }
+    text[n] = 0;
     *x = strtod(text, &end);
-    return end == text + a.n;
+    return end == text + n;
 }
 
 /* numpy.allclose of the lines as numbers, unless all are digits, which must be equal as they are. */
@@ -202,27 +213,43 @@ static int number_or_bool(const struct vl_json *j, int64_t i)
            vl_json_is(j, i, VL_JSON_FALSE);
 }
 
+/* The number's digits when it is an integer in Python, who tells them by their text. */
+static int integer(const struct vl_json *j, int64_t i, struct span *a)
+{
+    int b;
+
+    *a = (struct span){ j->text + j->node[i].at, j->node[i].len };
+    if (vl_json_bool(j, i, &b))
+        *a = (struct span){ b ? "1" : "0", 1 };
+    else if (memchr(a->s, '.', a->n) || memchr(a->s, 'e', a->n) || memchr(a->s, 'E', a->n))
+        return 0;
+    else if (a->n == 2 && !memcmp(a->s, "-0", 2))
+        *a = (struct span){ "0", 1 };
+    return 1;
+}
+
+/* Exactly, whatever the size, as Python compares its integers and floats. */
 static int same_number(const struct vl_json *a, int64_t i, const struct vl_json *b, int64_t k)
 {
-    const struct vl_json_node *x = &a->node[i], *y = &b->node[k];
-    int64_t m, n;
-    double u, v;
-    int t;
+    struct span m, n;
+    int whole_a = integer(a, i, &m), whole_b = integer(b, k, &n), is;
+    double x = 0, y = 0;
+    char *text;
 
-    if (vl_json_bool(a, i, &t))
-        u = t;
-    else if (!vl_json_f64(a, i, &u))
+    if (whole_a && whole_b)
+        return same(m, n);
+    if ((!whole_a && !vl_json_f64(a, i, &x)) || (!whole_b && !vl_json_f64(b, k, &y)))
         return 0;
-    if (vl_json_bool(b, k, &t))
-        v = t;
-    else if (!vl_json_f64(b, k, &v))
+    if (!whole_a && !whole_b)
+        return x == y;
+    if (whole_a)
+        x = y, n = m;
+    if (floor(x) != x)
         return 0;
-    if (vl_json_i64(a, i, &m) && vl_json_i64(b, k, &n))
-        return m == n;
-    if (fabs(u) > 9e15 && u == v) /* integers beyond doubles: by their digits */
-        return memchr(a->text + x->at, '.', x->len) || memchr(b->text + y->at, '.', y->len) ||
-               (x->len == y->len && !memcmp(a->text + x->at, b->text + y->at, x->len));
-    return u == v;
+    text = vl_asprintf("%.0f", x == 0 ? 0 : x); /* all digits of a double that is an integer */
+    is = same((struct span){ text, strlen(text) }, n);
+    free(text);
+    return is;
 }
 
 static int same_string(const struct vl_json *a, int64_t i, const struct vl_json *b, int64_t k)

@@ -150,6 +150,8 @@ static void texts(void **state)
     text_is("inf", "Infinity", 0, 1);
     text_is("nan", "nan2", 0, 0);
     text_is("0x10", "16", 0, 0);
+    text_is("1_0.0", "10", 0, 1);
+    text_is("1__0.0", "10", 0, 0);
     text_is("Yes", "YES", 0, 0);
     text_is("\xff\xfe", "\xff\xfe", 0, 1);
     text_is("a\n\n", "a", 1, 1);
