@@ -24,6 +24,13 @@ ifeq ($(SAN),1)
   LDSAN := -fsanitize=address,undefined
   override MPI := 0
 endif
+# Fuzzing by clang's libFuzzer; tests/fuzz/run NAME SECONDS sets it.
+ifeq ($(LIBFUZZER),1)
+  OPT := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -DVL_FUZZING
+  LDSAN := -fsanitize=address,undefined
+  FUZZ_FLAGS := -DVL_LIBFUZZER -fsanitize=fuzzer
+  override MPI := 0
+endif
 
 # Parts found on this machine. A requested part that is missing is an error, a missing optional one is not.
 MPI_LIBS_FOUND := $(shell pkg-config --libs mpich 2>/dev/null)
@@ -153,7 +160,7 @@ $(BUILD)/tests/mpi/%: tests/mpi/%.c $(LIB)
 
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
-	$(call say,FUZZ,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
+	$(call say,FUZZ,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) $(FUZZ_FLAGS) -o $@ $< $(LIB) $(LDLIBS)
 
 $(BUILD)/bench/%: tests/bench/%.c $(LIB)
 	@mkdir -p $(@D)
@@ -191,7 +198,7 @@ demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and sc
 check-learning: all ## every algorithm from the demo's start to a mean reward of 0.8 (minutes)
 	scripts/check-learning
 
-fuzz: $(FUZZ) ## build the fuzz targets (run by hand or by check over their corpora)
+fuzz: $(FUZZ) ## build the fuzz targets (tests/fuzz/run NAME SECONDS makes new inputs)
 
 FORMAT_FILES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
 format: ## reformat the sources

@@ -12,12 +12,18 @@
 
 #include "libverl/text/jinja.h"
 
-#define VL_J_MAX_DEPTH  1000 /* of evaluation, and of values inside values */
-#define VL_J_MAX_NEST   200  /* of syntax */
-#define VL_J_MAX_STEPS  10000000
-#define VL_J_MAX_MEMORY ((size_t)256 << 20)
-#define VL_J_MAX_OUTPUT ((size_t)16 << 20)
-#define VL_J_MAX_RANGE  100000 /* as jinja2's sandbox */
+#define VL_J_MAX_DEPTH 1000 /* of evaluation, and of values inside values */
+#define VL_J_MAX_NEST  200  /* of syntax */
+#ifdef VL_FUZZING           /* smaller, so that a bomb costs little and many inputs are tried */
+#    define VL_J_MAX_STEPS  200000
+#    define VL_J_MAX_MEMORY ((size_t)16 << 20)
+#    define VL_J_MAX_OUTPUT ((size_t)1 << 20)
+#else
+#    define VL_J_MAX_STEPS  10000000
+#    define VL_J_MAX_MEMORY ((size_t)256 << 20)
+#    define VL_J_MAX_OUTPUT ((size_t)16 << 20)
+#endif
+#define VL_J_MAX_RANGE 100000 /* as jinja2's sandbox */
 
 /* ---- values ---- */
 

@@ -14,6 +14,9 @@ static const char messages[] =
     "[{\"function\": "
     "{\"name\": \"f\", \"arguments\": {\"a\": [1, 12345678901234567890, true]}}}]}]";
 
+static const char values[] =
+    "{\"a\": [3, 1.5, \"x\", [[1], []]], \"b\": \"l1\\nl2\", \"role\": {\"k\": null}}";
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct vl_jinja *t = NULL;
@@ -28,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     vl_jinja_set_json(t, "messages", messages, sizeof messages - 1);
     vl_jinja_set_json(t, "bos_token", "\"<s>\"", 5);
     vl_jinja_set_json(t, "add_generation_prompt", "true", 4);
+    vl_jinja_set_json(t, "d", values, sizeof values - 1);
     for (int k = 0; k < 2; k++) {
         struct vl_err why = { 0 };
 

@@ -1,6 +1,5 @@
 /* main.h - included last by every fuzz target: a main() that runs LLVMFuzzerTestOneInput over the
- * files, or the files of the directories, given. With libFuzzer build the target so:
- *   clang -DVL_LIBFUZZER -fsanitize=fuzzer,address ... tests/fuzz/fuzz_NAME.c libverl.a */
+ * files, or the files of the directories, given. tests/fuzz/run makes new inputs by libFuzzer. */
 #ifndef VL_FUZZ_MAIN_H
 #define VL_FUZZ_MAIN_H
 

@@ -54,8 +54,7 @@ static void ids_of(const struct vl_json *j, int64_t arr, struct vl_ids *out)
  * has not seen when it shows the first characters. */
 static int stream_may_differ(const struct vl_tok *t, const struct vl_buf *want)
 {
-    return vl_tok_id(t, "<0x0A>", 6) >= 0 && want->n &&
-           memmem(want->s, want->n, "\xEF\xBF\xBD", 3);
+    return vl_tok_id(t, "<0x0A>", 6) >= 0 && want->n && memmem(want->s, want->n, "\xEF\xBF\xBD", 3);
 }
 
 static void decode_case(const struct vl_tok *t, const char *file, const struct vl_json *j,
