@@ -111,8 +111,9 @@ void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float
 void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float *sum_pi2,
                       const float *x, const struct vl_weight *w, const int32_t *target,
                       const struct vl_more *more, float inv_temp, int64_t M);
-void vl_cpu_head_topk(void *ctx, int32_t *id, float *logp, const float *x,
-                      const struct vl_weight *w, float inv_temp, int64_t K, int64_t M);
+void vl_cpu_head_topk(void *ctx, int32_t *id, float *top, float *logp, const float *x,
+                      const struct vl_weight *w, const int32_t *target, float inv_temp, int64_t K,
+                      int64_t M);
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,

@@ -165,7 +165,7 @@ struct vl_backend {
      * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
      * (dlogp, dent: host; dent may be NULL). more (NULL: none): log-probs, and the terms dlogp*logp,
      * of further ids. head_logits: z (M,V) to host memory. head_topk: the K (<= V) likeliest ids and
-     * their log-probs (M,K; host), in that order, ties to the lower id, with head_logp's bits.
+     * their log-probs (M,K; host), in that order, ties to the lower id, with head_logp's bits; and logp (M; NULL: not) of target.
      * head_sample: for each row draws id by inverse CDF in id order at uniform u[i] (temperature 0:
      * argmax, lowest id on ties) from the logits with the row's edits made, edit[edits[i] ..
      * edits[i+1]) (host, ids ascending and distinct; both may be NULL). logp[i] is of the logits
@@ -180,8 +180,9 @@ struct vl_backend {
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
                      float inv_temp, int64_t M);
-    void (*head_topk)(void *ctx, int32_t *id, float *logp, const float *x,
-                      const struct vl_weight *w, float inv_temp, int64_t K, int64_t M);
+    void (*head_topk)(void *ctx, int32_t *id, float *top, float *logp, const float *x,
+                      const struct vl_weight *w, const int32_t *target, float inv_temp, int64_t K,
+                      int64_t M);
     void (*head_logits)(void *ctx, float *z, const float *x, const struct vl_weight *w,
                         float inv_temp, int64_t M);
     void (*head_sample)(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,

@@ -203,7 +203,11 @@ int vl_engine_topk(struct vl_engine *g, const struct vl_packed *p, float inv_tem
     if (prepare(g, p, VL_KEEP_NONE, e))
         return e->code;
     vl_body_forward(g, p, NULL);
-    be->head_topk(be->ctx, id, top, g->work.xn, g->w_head, inv_temp, K, p->M);
+    if (!entropy && !p->more) { /* one pass over the vocabulary serves both */
+        be->head_topk(be->ctx, id, top, logp, g->work.xn, g->w_head, p->target, inv_temp, K, p->M);
+        return 0;
+    }
+    be->head_topk(be->ctx, id, top, NULL, g->work.xn, g->w_head, NULL, inv_temp, K, p->M);
     be->head_logp(be->ctx, logp, entropy, NULL, NULL, g->work.xn, g->w_head, p->target, p->more,
                   inv_temp, p->M);
     return 0;

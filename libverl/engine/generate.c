@@ -308,7 +308,7 @@ static int draw(struct run *r, int64_t n, struct vl_err *e)
     be->head_sample(be->ctx, r->id, r->logp, NULL, r->xs, r->g->w_head, r->u, &r->o->sampling,
                     r->steered ? r->edits.a : NULL, r->steered ? r->edits_at : NULL, n);
     if (r->o->topk)
-        be->head_topk(be->ctx, r->top_id, r->top_logp, r->xs, r->g->w_head,
+        be->head_topk(be->ctx, r->top_id, r->top_logp, NULL, r->xs, r->g->w_head, NULL,
                       vl_inv_temperature(r->o->sampling.temperature), r->o->topk, n);
     for (int64_t i = 0; i < n; i++)
         if (accept(r, i, e))

@@ -22,8 +22,8 @@ static int before(const float *z, int a, int b)
 static void test_topk(void **state)
 {
     float *W = tied_weights(), *x = krand((int64_t)M * C, 2, 1), *z = kzero((int64_t)M * V);
-    float lp[M * K], one[K], want;
-    int32_t id[M * K], id1[K];
+    float lp[M * K], one[K], want, sampled[M], want_y[M];
+    int32_t id[M * K], id1[K], y[M];
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
@@ -32,7 +32,11 @@ static void test_topk(void **state)
             struct vl_weight *w = kweight(be, W, V, C, ct ? VL_COMPUTE_BF16 : VL_COMPUTE_F32);
 
             be->head_logits(be->ctx, z, x, w, 0.7f, M);
-            be->head_topk(be->ctx, id, lp, x, w, 0.7f, K, M);
+            for (int m = 0; m < M; m++)
+                y[m] = (m * 311) % V;
+            be->head_topk(be->ctx, id, lp, sampled, x, w, y, 0.7f, K, M);
+            be->head_logp(be->ctx, want_y, NULL, NULL, NULL, x, w, y, NULL, 0.7f, M);
+            assert_memory_equal(sampled, want_y, sizeof sampled);
             for (int m = 0; m < M; m++) {
                 int above = 0;
 
@@ -46,7 +50,7 @@ static void test_topk(void **state)
                                   NULL, 0.7f, 1);
                     assert_memory_equal(&want, &lp[m * K + i], sizeof want);
                 }
-                be->head_topk(be->ctx, id1, one, x + m * C, w, 0.7f, K, 1);
+                be->head_topk(be->ctx, id1, one, NULL, x + m * C, w, NULL, 0.7f, K, 1);
                 assert_memory_equal(id1, id + m * K, sizeof id1);
                 assert_memory_equal(one, lp + m * K, sizeof one);
             }
@@ -70,7 +74,7 @@ static void test_all(void **state)
         static const int32_t want[7] = { 2, 5, 1, 4, 0, 3, 6 };
         struct vl_weight *w = kweight(kset.be[k], W, 7, 2, VL_COMPUTE_F32);
 
-        kset.be[k]->head_topk(kset.be[k]->ctx, id, lp, x, w, 1, 7, 1);
+        kset.be[k]->head_topk(kset.be[k]->ctx, id, lp, NULL, x, w, NULL, 1, 7, 1);
         assert_memory_equal(id, want, sizeof id);
         for (int i = 0; i < 7; i++)
             sum += exp((double)lp[i]) / kset.n;
