@@ -101,6 +101,10 @@ ok 'a schema from a file; what is wrong with each row is a column' '
     echo "{\"format\":\"x\"}" >schema.json
     exits 64 score --rule json,schema=schema.json -i n.dp -o no.dp 2>err
     grep -q "schema.json: byte 2: the keyword .format. is not checked here" err
+    echo "{ \"type\":\"array\"}" >schema.json; mkdir -p sub; (cat schema.json; echo) >sub/x.json
+    score --rule json,schema=schema.json -i n.dp -o k.dp
+    score --rule json,schema=sub/x.json -i n.dp -o k2.dp
+    cmp k.dp k2.dp
     exits 66 score --rule json,schema=none.json -i n.dp -o no.dp'
 ok 'a rule that fails on a row follows --on-error; prime gives 0 and counts it (51)' '
     jq -nc "{uid: \"0-0\", sample: 0, truth: \"1\", response: (\"a\" * 59 + \"!\")}" | batch hard.dp

@@ -1,6 +1,8 @@
 /* rule_set.c - see rule_set.h. */
 #include "libverl/reward/rule_set.h"
 
+#include "libverl/reward/schema.h"
+
 #include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@
 static void use_free(struct vl_rule_use *u)
 {
     free(u->name);
+    free(u->json);
     vl_rule_args_free(&u->args);
 }
 
@@ -70,6 +73,27 @@ static int check_use(const struct vl_rule_use *u, const char *where, struct vl_e
     return 0;
 }
 
+/* Object i of j, a schema that is a file's name replaced by the schema. */
+static char *object_text(const struct vl_json *j, int64_t i, const struct vl_rule_args *a)
+{
+    struct vl_buf b = { 0 };
+    int64_t c = i + 1;
+
+    vl_buf_ch(&b, '{');
+    for (uint32_t k = 0; k < j->node[i].count; k++, c = j->node[c + 1].next) {
+        if (k)
+            vl_buf_ch(&b, ',');
+        vl_json_raw(j, c, &b);
+        vl_buf_ch(&b, ':');
+        if (a->schema && vl_json_streq(j, c, "schema"))
+            vl_schema_put(a->schema, &b);
+        else
+            vl_json_raw(j, c + 1, &b);
+    }
+    vl_buf_ch(&b, '}');
+    return vl_buf_detach(&b);
+}
+
 /* {"name":..., "weight":..., "as":..., members}. dispatch: no weight, no as. */
 static int read_use(struct vl_rule_use *u, const struct vl_json *j, int64_t i, int dispatch,
                     const char *where, struct vl_err *e)
@@ -103,6 +127,7 @@ static int read_use(struct vl_rule_use *u, const struct vl_json *j, int64_t i, i
             (void)!vl_rule_args_set(&u->args, u->rule, j, c, where, e);
         }
     }
+    u->json = object_text(j, i, &u->args);
     return e->code ? e->code : check_use(u, where, e);
 }
 
@@ -126,8 +151,15 @@ int vl_rule_set_one(struct vl_rule_set *s, const char *name, const char *args, s
     u.name = vl_strdup(name ? name : "source");
     if (name && (u.rule = vl_rule_named(name)) == NULL)
         unknown_rule("--scorer", name, e);
-    if (!e->code && !vl_rule_args_parse(&u.args, u.rule, args, "--args", e))
-        (void)!check_use(&u, "--scorer", e);
+    vl_rule_args_init(&u.args);
+    if (!e->code && !vl_rule_args_parse(&u.args, u.rule, args, "--args", e) &&
+        !check_use(&u, "--scorer", e) && args) {
+        struct vl_json j = { 0 };
+
+        if (!vl_json_parse(&j, args, strlen(args), "--args", e))
+            u.json = object_text(&j, 0, &u.args);
+        vl_json_free(&j);
+    }
     return append(s, &u, "--scorer", e);
 }
 
@@ -315,6 +347,38 @@ int vl_rule_set_dispatch(struct vl_rule_set *s, const char *json, struct vl_err 
         (void)!add_source(s, &j, c, e);
     vl_json_free(&j);
     return e->code;
+}
+
+char *vl_rule_set_uses(const struct vl_rule_set *s)
+{
+    struct vl_buf b = { 0 };
+
+    for (size_t k = 0; k < s->n; k++)
+        if (s->use[k].json)
+            vl_buf_printf(&b, "%c%s", b.n ? ',' : '[', s->use[k].json);
+    if (b.n)
+        vl_buf_ch(&b, ']');
+    return b.n ? vl_buf_detach(&b) : NULL;
+}
+
+char *vl_rule_set_map(const struct vl_rule_set *s)
+{
+    struct vl_buf b = { 0 };
+
+    for (size_t k = 0; k < s->nsources; k++) {
+        const struct vl_rule_source *d = &s->source[k];
+
+        vl_buf_ch(&b, k ? ',' : '{');
+        vl_json_put_str(&b, d->pattern, strlen(d->pattern));
+        vl_buf_ch(&b, ':');
+        if (d->use.json)
+            vl_buf_str(&b, d->use.json);
+        else
+            vl_json_put_str(&b, d->use.rule->name, strlen(d->use.rule->name));
+    }
+    if (b.n)
+        vl_buf_ch(&b, '}');
+    return b.n ? vl_buf_detach(&b) : NULL;
 }
 
 /* ---- finding ---- */

@@ -10,6 +10,7 @@ struct vl_rule_use {
     char *name;                 /* its column is score_NAME */
     double weight;
     struct vl_rule_args args;
+    char *json; /* the object it was made of, a schema's file replaced by its text; may be NULL */
 };
 
 struct vl_rule_source { /* of reward.dispatch */
@@ -38,6 +39,11 @@ int vl_rule_set_json(struct vl_rule_set *s, const char *json, struct vl_err *e) 
 /* reward.dispatch: {"pattern": "rule" or "known data_source" or {"name":..., member: value...}}; *, ?
  * and [...] in patterns as in file names. */
 int vl_rule_set_dispatch(struct vl_rule_set *s, const char *json, struct vl_err *e) VL_MUST_CHECK;
+
+/* What scores, for provenance: the uses as a JSON list, then the dispatch as an object; files are
+ * replaced by what they hold. NULL when none was given as an object. Caller frees. */
+char *vl_rule_set_uses(const struct vl_rule_set *s);
+char *vl_rule_set_map(const struct vl_rule_set *s);
 
 /* The use for a data_source: the first pattern that matches, else verl's table with `otherwise`'s
  * arguments; *rule is what scores. NULL when there is none. */

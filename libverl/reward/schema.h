@@ -17,6 +17,7 @@ int vl_schema_new(struct vl_schema **s, const char *json, size_t n, const char *
                   struct vl_err *e) VL_MUST_CHECK;
 int vl_schema_read(struct vl_schema **s, const char *path, struct vl_err *e) VL_MUST_CHECK;
 void vl_schema_free(struct vl_schema *s);
+void vl_schema_put(const struct vl_schema *s, struct vl_buf *out); /* appends its JSON text */
 
 /* Whether node i of j is valid: 1; 0 with the first fault found in *why (one line, appended); -1
  * with *why when a limit of steps or of depth was passed. For use by several threads. */

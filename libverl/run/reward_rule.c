@@ -6,7 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-int vl_reward_rules_read(struct vl_rule_set *set, const struct vl_reward_opts *o, struct vl_err *e)
+/* Provenance gets what was read, not how it was spelt or in which file it lay. */
+static void record(struct vl_ctx *x, const struct vl_rule_set *set, const struct vl_reward_opts *o)
+{
+    const void *option = o->rules.n ? (const void *)&o->rules
+                         : o->args  ? (const void *)&o->args
+                                    : (const void *)&o->scorers;
+    char *uses = vl_rule_set_uses(set), *map = vl_rule_set_map(set);
+
+    if (uses)
+        vl_parsed_effective(x->parsed, option, uses);
+    if (map)
+        vl_parsed_effective(x->parsed, &o->dispatch, map);
+    free(uses);
+    free(map);
+}
+
+int vl_reward_rules_read(struct vl_ctx *x, struct vl_rule_set *set, const struct vl_reward_opts *o,
+                         struct vl_err *e)
 {
     for (size_t k = 0; k < o->rules.n && !e->code; k++)
         (void)!vl_rule_set_add(set, o->rules.s[k], e);
@@ -20,6 +37,8 @@ int vl_reward_rules_read(struct vl_rule_set *set, const struct vl_reward_opts *o
         (void)!vl_rule_set_one(set, o->scorer, o->args, e);
     if (!e->code && o->dispatch)
         (void)!vl_rule_set_dispatch(set, o->dispatch, e);
+    if (!e->code && x->parsed)
+        record(x, set, o);
     return e->code;
 }
 

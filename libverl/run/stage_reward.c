@@ -152,7 +152,7 @@ static int check_options(struct work *w, struct vl_err *e)
     if (o->overlong && vl_overlong_check(&o->shape, e))
         return e->code;
     if (!o->judge.url && !vl_reward_has_process(o) &&
-        (vl_reward_rules_read(&w->rules, o, e) || vl_reward_code_check(o, e)))
+        (vl_reward_rules_read(w->x, &w->rules, o, e) || vl_reward_code_check(o, e)))
         return e->code;
     warn_unused(w);
     if (o->judge.url)

@@ -117,7 +117,7 @@ static void steps(const char *path, const char *model)
     from_meta = vl_meta_str(&b, "tokenizer_path");
     if (!model && !from_meta)
         fputs("give a tokenizer: the batch names none\n", stderr), exit(1);
-    if (vl_tok_open(&tok, model ? model : from_meta, &e) || vl_reward_rules_read(&set, &o, &e))
+    if (vl_tok_open(&tok, model ? model : from_meta, &e) || vl_reward_rules_read(&x, &set, &o, &e))
         die(&e);
     for (int pass = 0; pass < 3; pass++) {
         struct vl_reward_job job = { &rows, NULL, b.rows, NULL, 0 };
