@@ -162,7 +162,6 @@ int main(int argc, char **argv)
           .name = "sandbox-show",
           .dst = &o.code.show,
           .arg = "PATH",
-          .flags = VL_F_PROV,
           .help = "a further folder that programs may read, such as /opt/conda" },
         { .type = VL_T_F64,
           .name = "case-timeout",

@@ -120,7 +120,7 @@ cat /proc/*/environ | grep -a HOSTILE_SECRET
 EOF
 hostile() { # rows of the hostile programs
     while IFS= read -r p; do row sh "$p" '["1"]' '["3"]'; done <hostile.txt | code_batch hostile.dp
-    HOSTILE_SECRET=HOSTILE_SECRET code --args '{"language":"sh"}' --case-timeout 1 -j 6 -i hostile.dp -o h.dp
+    HOSTILE_SECRET=HOSTILE_SECRET code --args '{"language":"sh"}' --case-timeout 2 -j 6 -i hostile.dp -o h.dp
 }
 want='0|0|0|0|1|0' # the second may print its 3, if it is not ended by what it does
 ok 'hostile programs: contained, reported, the host untouched' '
@@ -140,7 +140,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
         ok 'the same as an ordinary user' '
             $user sleep 95.$$ & alive=$!
             $user verl-reward -q -m policy --scorer code $weak --args "{\"language\":\"sh\"}" \
-                --case-timeout 1 -j 6 -i hostile.dp >u.dp
+                --case-timeout 2 -j 6 -i hostile.dp >u.dp
             see u.dp .code_failure
             [ "$(see u.dp .score | sed "s/^0|./0|0/")" = "$want" ]
             [ -z "$(ls host)" ]

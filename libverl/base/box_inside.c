@@ -114,11 +114,24 @@ static void become_user(void)
 
 /* ---- the world: a new root, made in place of /tmp ---- */
 
-static void lock_mount(const char *path, uint64_t attr, const char *step)
-{
-    struct mount_attr a = { .attr_set = attr };
+/* mount_setattr(2), which glibc has since 2.36. */
+enum {
+    READ_ONLY = 1,
+    NO_SUID = 2,
+    NO_DEV = 4,
+    NO_EXEC = 8,
+    MOUNT_SETATTR = 442,
+    WHOLE_TREE = 0x8000
+};
+struct mount_attributes {
+    uint64_t set, clear, propagation, userns;
+};
 
-    must(mount_setattr(AT_FDCWD, path, AT_RECURSIVE, &a, sizeof a), step);
+static void lock_mount(const char *path, uint64_t set, const char *step)
+{
+    struct mount_attributes a = { .set = set };
+
+    must((int)syscall(MOUNT_SETATTR, AT_FDCWD, path, WHOLE_TREE, &a, sizeof a), step);
 }
 
 /* Makes the parents of path. */
@@ -169,7 +182,7 @@ static void make_devices(void)
     mkdir("/dev", 0755);
     for (const char *const *d = box_devices; *d; d++) {
         snprintf(path, sizeof path, "/dev/%s", *d);
-        show(path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, "mounting devices");
+        show(path, NO_SUID | NO_EXEC, "mounting devices");
     }
     (void)!symlink("/proc/self/fd", "/dev/fd");
     (void)!symlink("/proc/self/fd/0", "/dev/stdin");
@@ -180,7 +193,7 @@ static void make_devices(void)
 
 static void make_world(const struct box_plan *p)
 {
-    const uint64_t ro = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    const uint64_t ro = READ_ONLY | NO_SUID | NO_DEV;
     const unsigned long plain = MS_NOSUID | MS_NODEV;
     char options[96];
 
