@@ -145,6 +145,22 @@ void vl_brood_guard(struct vl_brood *b)
         b->alive = fd[1];
 }
 
+void vl_brood_reap(const struct vl_brood *b, const pid_t *keep, size_t n)
+{
+    for (;;) {
+        siginfo_t info = { 0 };
+        int mine = 0;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
+            return;
+        for (size_t i = 0; i < n && !mine; i++)
+            mine = keep[i] == info.si_pid;
+        if (mine || was_there(b, info.si_pid))
+            return;
+        waitpid(info.si_pid, NULL, 0);
+    }
+}
+
 /* A killed child's own children come to us in turn, so this repeats until none is new. */
 void vl_brood_end(struct vl_brood *b)
 {

@@ -21,6 +21,9 @@ void vl_brood_begin(struct vl_brood *b);
 /* Starts the guard: when this process ends without vl_brood_end, however it is killed, the guard
  * kills every process with the mark. Without it (fork fails) only _end works. */
 void vl_brood_guard(struct vl_brood *b);
+/* Waits for dead children that were not there at _begin and are none of keep[0..n): orphans that came
+ * here and have ended. One that is stops it; called often enough, none stay. */
+void vl_brood_reap(const struct vl_brood *b, const pid_t *keep, size_t n);
 void vl_brood_end(struct vl_brood *b); /* ends every child that was not there at _begin */
 
 #endif

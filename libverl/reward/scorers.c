@@ -271,6 +271,17 @@ static void arrive(struct vl_pool *p)
         p->limit = p->rows;
 }
 
+/* What killed scorers have left comes to this process when it ends, for thousands of rows. */
+static void reap(const struct vl_pool *p)
+{
+    pid_t *keep = vl_alloc((size_t)p->o->workers * sizeof *keep);
+
+    for (int i = 0; i < p->o->workers; i++)
+        keep[i] = p->w[i].p.pid;
+    vl_brood_reap(&p->brood, keep, (size_t)p->o->workers);
+    free(keep);
+}
+
 /* One round: feeds, waits, moves bytes. 0 when there is nothing more to do or on an error. */
 static int turn(struct vl_pool *p, struct pollfd *fd)
 {
@@ -292,8 +303,10 @@ static int turn(struct vl_pool *p, struct pollfd *fd)
             transmit(p, w);
         if (fd[3 * i].revents)
             receive(p, w);
-        if (w->p.pid && fd[3 * i + 2].revents && !p->e->code)
+        if (w->p.pid && fd[3 * i + 2].revents && !p->e->code) {
             died(p, w);
+            reap(p);
+        }
         if (w->p.pid && (w->nflight || w->p.in < 0 || w->closed) && w->deadline < vl_now())
             late(p, w);
     }

@@ -268,6 +268,40 @@ static void a_process_a_row(void **state)
     expect_of("jq '{\"score\": .x,\n \"a\": 1}'", NULL, 1, -1, "");
 }
 
+/* Orphans that have ended do not stay as zombies while the pool runs. */
+static int most_children;
+static int count_children(void *arg, int64_t row, const char *json, size_t n, const char *why)
+{
+    char path[60];
+    int child, k = 0;
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    f = fopen(path, "re");
+    assert_non_null(f);
+    while (fscanf(f, "%d", &child) == 1)
+        k++;
+    fclose(f);
+    most_children = k > most_children ? k : most_children;
+    return answer(arg, row, json, n, why);
+}
+
+static void no_zombies(void **state)
+{
+    const char *const argv[] = { "/bin/sh", "-c",
+                                 "(setsid true &); sleep 0.02; cat >/dev/null; echo 1", NULL };
+    struct vl_scorers_opts o = { argv, NULL, NULL, 1, 1, 20, 0, 0 };
+    struct scene s = { 0 };
+    const struct vl_scorers_io io = { .arg = &s, .line = line, .answer = count_children };
+    struct vl_scorers_stats st;
+    struct vl_err e = { 0 };
+
+    (void)state;
+    assert_int_equal(vl_scorers_run(&o, ROWS, &io, &st, &e), 0);
+    assert_true(most_children > 0 && most_children < 5); /* the worker, the guard, an orphan */
+    clear(&s);
+}
+
 /* What a process does before it says that it is ready is no row's time. */
 static void ready_starts_the_clock(void **state)
 {
@@ -374,6 +408,7 @@ int main(void)
         cmocka_unit_test(stopping_scores_the_rows_before),
         cmocka_unit_test(what_cannot_run_is_said),
         cmocka_unit_test(a_process_a_row),
+        cmocka_unit_test(no_zombies),
         cmocka_unit_test(ready_starts_the_clock),
         cmocka_unit_test(fatal_answer),
         cmocka_unit_test(death_beside_a_child),
