@@ -78,6 +78,7 @@ static int open_cache(struct run *r, struct vl_err *e)
             dev_alloc(r, &r->kv.v[l], (size_t)r->kv.pages * one, e))
             return e->code;
     r->free_page = vl_alloc((size_t)r->kv.pages * sizeof *r->free_page);
+    r->users = vl_alloc((size_t)r->kv.pages * sizeof *r->users);
     for (int64_t i = r->kv.pages - 1; i >= 0; i--)
         r->free_page[r->nfree++] = (int32_t)i;
     return 0;
@@ -142,10 +143,10 @@ static void close_run(struct run *r)
         free(r->slot[i].page);
         vl_seen_free(&r->slot[i].seen);
     }
-    void *host[] = { r->kv.k,   r->kv.v,     r->free_page, r->group,   r->slot,    r->ids,
-                     r->pos,    r->seq,      r->out,       r->decode,  r->prefill, r->draw,
-                     r->from,   r->id,       r->logp,      r->u,       r->edits.a, r->edits_at,
-                     r->top_id, r->top_logp, r->order,     r->waiting, r->finished };
+    void *host[] = { r->kv.k,   r->kv.v,     r->free_page, r->group,   r->slot,     r->ids,
+                     r->pos,    r->seq,      r->out,       r->decode,  r->prefill,  r->draw,
+                     r->from,   r->id,       r->logp,      r->u,       r->edits.a,  r->edits_at,
+                     r->top_id, r->top_logp, r->order,     r->waiting, r->finished, r->users };
 
     for (size_t i = 0; i < sizeof host / sizeof *host; i++)
         free(host[i]);

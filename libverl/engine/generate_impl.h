@@ -10,9 +10,10 @@ struct group {
     int64_t prompt;
     int32_t *page; /* (npage) */
     int32_t npage;
-    int64_t done;    /* prompt tokens in the cache */
-    int ready;       /* all of them, and the last one's final hidden row is kept */
-    int64_t running; /* samples in slots */
+    int64_t done;        /* prompt tokens in the cache, or that `donor` will put there */
+    struct group *donor; /* whose first pages it shares, until they are filled; or NULL */
+    int ready;           /* all of them, and the last one's final hidden row is kept */
+    int64_t running;     /* samples in slots */
     int live;
 };
 
@@ -37,7 +38,7 @@ struct run {
     int64_t *waiting, nwaiting;  /* samples put off for want of pages, ascending */
     int64_t *finished;           /* (prompts) samples that are done */
     struct vl_kv kv;
-    int32_t *free_page;
+    int32_t *free_page, *users; /* (nfree), (kv.pages) groups and samples that hold a page */
     int64_t nfree;
     struct group *group; /* (seqs + 1) */
     struct slot *slot;   /* (seqs) */

@@ -8,7 +8,7 @@
  * A sample takes pages as it grows. When none is left the sample latest in order goes, so the first
  * always comes to its end, and a batch needs no more memory than its largest row. Recomputed keys have
  * the bits they had, so none of this shows in a result. Full pages of a prompt are shared by its
- * samples, the partial last one is copied. */
+ * samples, the partial last one is copied; prompts that begin alike share the full pages of that. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,18 +30,27 @@ int64_t vl_own_pages(const struct vl_gen_opts *o, int64_t prompt_len)
 
 static void take_pages(struct run *r, int32_t *page, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         page[i] = r->free_page[--r->nfree];
+        r->users[page[i]] = 1;
+    }
 }
 
 static void give_pages(struct run *r, const int32_t *page, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        r->free_page[r->nfree++] = page[i];
+        if (--r->users[page[i]] == 0)
+            r->free_page[r->nfree++] = page[i];
 }
 
+/* Groups that counted on its filling their first pages do so themselves. */
 static void release_group(struct run *r, struct group *gr)
 {
+    for (int64_t i = 0; i <= r->seqs; i++)
+        if (r->group[i].live && r->group[i].donor == gr) {
+            r->group[i].done = gr->done < r->group[i].done ? gr->done : r->group[i].done;
+            r->group[i].donor = NULL;
+        }
     give_pages(r, gr->page, gr->npage);
     gr->live = 0;
 }
@@ -135,13 +144,41 @@ static struct group *find_group(struct run *r, int64_t prompt)
     return idle; /* never NULL: each live group has a sample in a slot or among those that wait */
 }
 
+/* The group before `prompt`, or one that is filled, that shares the most full pages with it; *pages of
+ * them, but never the prompt's last token, whose output is needed. */
+static struct group *find_donor(struct run *r, int64_t prompt, int64_t *pages)
+{
+    const struct vl_gen_prompt *p = &r->p[prompt];
+    struct group *best = NULL;
+
+    *pages = 0;
+    for (int64_t i = 0; i <= r->seqs; i++) {
+        struct group *gr = &r->group[i];
+        const struct vl_gen_prompt *q = &r->p[gr->prompt];
+        int64_t n = p->len - 1 < q->len ? p->len - 1 : q->len, same = 0;
+
+        if (!gr->live || (gr->prompt > prompt && !gr->ready))
+            continue;
+        while (same < n && p->ids[same] == q->ids[same])
+            same++;
+        if (same / VL_PAGE > *pages)
+            best = gr, *pages = same / VL_PAGE;
+    }
+    return best;
+}
+
 static void admit_group(struct run *r, struct group *gr, int64_t prompt)
 {
+    int64_t shared;
+    struct group *donor = find_donor(r, prompt, &shared);
+
     free(gr->page);
-    *gr = (struct group){ .prompt = prompt, .live = 1 };
+    *gr = (struct group){ .prompt = prompt, .live = 1, .donor = donor, .done = shared * VL_PAGE };
     gr->npage = (int32_t)vl_pages_of(r->p[prompt].len);
     gr->page = vl_alloc((size_t)gr->npage * sizeof *gr->page);
-    take_pages(r, gr->page, gr->npage);
+    for (int64_t i = 0; i < shared; i++)
+        r->users[gr->page[i] = donor->page[i]]++;
+    take_pages(r, gr->page + shared, gr->npage - shared);
 }
 
 static void new_result(const struct run *r, struct vl_gen *gen, int64_t limit)
@@ -242,8 +279,7 @@ static void add_prefill(struct run *r, struct group *gr)
     int64_t n = q->len - gr->done;
 
     n = n < r->cap - p->N ? n : r->cap - p->N;
-    if (n <= 0)
-        return;
+    gr->donor = NULL; /* its rows are packed: it is older, or was filled before */
     for (int64_t i = 0; i < n; i++) {
         r->ids[p->N + i] = q->ids[gr->done + i];
         r->pos[p->N + i] = (int32_t)(gr->done + i);
@@ -297,7 +333,7 @@ void vl_build_step(struct run *r)
 {
     r->packed = (struct vl_packed){ .ids = r->ids, .pos = r->pos, .seq = r->seq, .out = r->out };
     add_samples(r);
-    /* Oldest first: their samples already hold slots. */
+    /* Oldest first: their samples already hold slots, and younger ones may share their pages. */
     for (int64_t k = 0; k < r->prompts; k++) {
         struct group *oldest = NULL;
 

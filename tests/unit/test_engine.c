@@ -470,7 +470,7 @@ static void gradient_bits(void **state)
 #define PROMPTS 5
 #define SAMPLES 3
 static int32_t prompt_ids[PROMPTS][40];
-static const int64_t prompt_len[PROMPTS] = { 3, 16, 1, 37, 20 };
+static const int64_t prompt_len[PROMPTS] = { 3, 16, 1, 37, 33 };
 
 struct gen_case {
     int64_t max_seqs, max_tokens;
@@ -480,14 +480,18 @@ struct gen_case {
     int64_t top_k, max_new;
 };
 
-static void make_prompts(struct vl_gen_prompt *p)
+/* alike: all begin with the same ids, as under one system prompt. */
+static void make_prompts(struct vl_gen_prompt *p, int alike)
 {
     lcg = 3;
     for (int i = 0; i < PROMPTS; i++) {
         char uid[8] = { (char)('a' + i) };
 
-        for (int64_t k = 0; k < prompt_len[i]; k++)
-            prompt_ids[i][k] = (int32_t)(fabsf(rnd()) * (VOCAB - 1));
+        for (int64_t k = 0; k < prompt_len[i]; k++) {
+            float x = fabsf(rnd());
+
+            prompt_ids[i][k] = alike && k < 33 ? (int32_t)k % VOCAB : (int32_t)(x * (VOCAB - 1));
+        }
         p[i] = (struct vl_gen_prompt){ prompt_ids[i], prompt_len[i], vl_philox_key(uid, 1, 9), i };
     }
 }
@@ -529,7 +533,7 @@ static void generate(const struct vl_model *m, const struct gen_case *t, struct 
                              .max_tokens = t->max_tokens };
     size_t want, least;
 
-    make_prompts(p);
+    make_prompts(p, 0);
     vl_gen_kv(&m->cfg, p, PROMPTS, &o, &want, &least);
     o.kv_bytes = t->tight ? least : want;
     generate_with(m, p, &o, t->threads, gen);
@@ -625,8 +629,8 @@ static void generation_bits(void **state)
 }
 
 /* Little memory: rows are put off and computed again, with penalties that look back and lists of the
- * likeliest ids; the result is that of a cache for all. */
-static void generation_put_off(void **state)
+ * likeliest ids; the result is that of a cache for all. With prompts that share pages, too. */
+static void put_off_case(int alike)
 {
     static const struct vl_rules rules = { .repetition = 1.2, .frequency = 0.1 };
     struct vl_gen first[PROMPTS * SAMPLES], gen[PROMPTS * SAMPLES];
@@ -635,9 +639,8 @@ static void generation_put_off(void **state)
     struct vl_model m;
     int64_t often = 0;
 
-    (void)state;
     make_model(&m, &c);
-    make_prompts(p);
+    make_prompts(p, alike);
     for (int i = 0; i < 16; i++) { /* 0: room for all; else i - 1 pages beyond the least */
         int64_t put_off = -1, finished = 0;
         struct vl_gen_opts o = { .n = SAMPLES,
@@ -672,6 +675,13 @@ static void generation_put_off(void **state)
     assert_true(often > 20);
     vl_gen_free(first, PROMPTS * SAMPLES);
     free_model(&m);
+}
+
+static void generation_put_off(void **state)
+{
+    (void)state;
+    put_off_case(0);
+    put_off_case(1);
 }
 
 static void generation_edges(void **state)
