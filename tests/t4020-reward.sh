@@ -37,7 +37,7 @@ score() { verl-reward -q -m . "$@"; }
 see() { verl-dump -q --no-text "$1" | jq -r "$2" | tr '\n' ' ' | sed 's/ $//'; }
 meta() { verl-dump -q --schema "$1" | jq -c ".meta_info$2"; }
 
-ok 'rules by data_source; the score lies on the last valid token' '
+ok 'rules by data_source; the score lies on the last valid token (55)' '
     score -i in.dp -o out.dp
     [ "$(see out.dp .score)" = "1 0 1 0 NaN 1" ]
     [ "$(see out.dp .acc)" = "1 0 1 0 NaN 1" ]
@@ -45,7 +45,7 @@ ok 'rules by data_source; the score lies on the last valid token' '
       "[10] [] [5] [] [] [6]" ]
     [ "$(see out.dp .reward_error)" = \
       "null null null null the response has no valid token null" ]'
-ok 'metrics overall and per source, with invalid and truncated rows' '
+ok 'metrics overall and per source, with invalid and truncated rows (59)' '
     [ "$(meta out.dp ".metrics[\"reward/score/mean\"]")" = 0.6 ]
     [ "$(meta out.dp ".metrics[\"reward/invalid\"]")" = 1 ]
     [ "$(meta out.dp ".metrics[\"reward/truncated\"]")" = 1 ]
@@ -65,7 +65,7 @@ ok '--delta writes what it adds; united it is the whole' '
     [ "$(verl-dump -q --schema d.dp | jq -r "[.columns[].name]|join(\" \")")" = \
       "uid sample token_level_scores score acc reward_error" ]
     verl-dump -q --check d.dp'
-ok 'special tokens are removed, or kept on request' '
+ok 'special tokens are removed, or kept on request (54)' '
     score --scorer exact -i in.dp -o k.dp
     [ "$(see k.dp .score)" = "0 0 1 0 NaN 0" ]
     score --scorer exact --keep-special -i in.dp -o k.dp
@@ -102,7 +102,7 @@ ok 'a filter: number, boolean, object with further columns' '
     [ "$(meta j.dp .reward_extra_keys)" = "[\"acc\",\"pred\",\"k\"]" ]
     score --jq .sample -i j.dp -o j2.dp
     ! verl-dump -q --no-text j2.dp | grep -q "\"pred\""'
-ok 'a filter sees what the protocol promises' '
+ok 'a filter sees what the protocol promises (53)' '
     score --jq "if (.uid|type) == \"string\" and .prompt == \"Q\" and (.ids[-1] == 96)
                 and .data_source != null and (.finish_reason|type) == \"string\"
                 and (has(\"id\")) and .args.b == 2 and \$b == 2 and (env|length) == 0
@@ -145,7 +145,7 @@ nap="sleep 64.$$" # no other run's
 scorer fork "setsid $nap & $nap & echo oops"
 right='0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x 0 1 2 3 x'
 
-ok 'a command scores rows; workers and order change no byte' '
+ok 'a command scores rows; workers and order change no byte (52)' '
     cat >good.sh <<"EOF"
 while IFS= read -r line; do r=${line#*solution_str\":\"} r=${r%%\"*}; echo "${r##* }"; done
 EOF
@@ -154,7 +154,7 @@ EOF
     cmp g1.dp g7.dp
     [ "$(see g1.dp .score)" = "$(echo "$right" | tr x 4)" ]'
 for s in crash quit garbage nan two none fork; do
-    ok "a scorer that goes wrong ($s): fail, invalid, value" "
+    ok "a scorer that goes wrong ($s): fail, invalid, value (51)" "
         exits 65 score --command 'sh $s.sh' -i many.dp -o no.dp 2>err
         [ ! -e no.dp ]
         [ \$(tail -n 1 err | grep -c 'row 4 (uid \"0-1\", sample 0): ') = 1 ]
@@ -166,7 +166,7 @@ for s in crash quit garbage nan two none fork; do
         [ \"\$(see v.dp .score)\" = \"\$(echo '$right' | sed 's/x/-1/g')\" ]
         ! pgrep -f '$nap' >/dev/null"
 done
-ok 'a scorer that hangs is cut off in time' '
+ok 'a scorer that hangs is cut off in time (51, 52)' '
     start=$(date +%s)
     exits 65 score --command "sh $T/hang.sh" --row-timeout 1 -i many.dp -o no.dp 2>err
     [ $(($(date +%s) - start)) -le 3 ]
@@ -200,7 +200,7 @@ ok 'rm_scores is accepted wherever token_level_scores is: advantages, evaluation
     done
     cmp tl.adv rm.adv; cmp tl.eval rm.eval
     [ "$(see tl.groups.dp .uid)" = "$(see rm.groups.dp .uid)" ]'
-ok 'overlong penalty of dapo' '
+ok 'overlong penalty of dapo, of valid tokens (60)' '
     score reward_manager.name=dapo max_resp_len=12 overlong_buffer_cfg.enable=true \
         overlong_buffer_cfg.len=4 overlong_buffer_cfg.log=true -i in.dp -o o.dp
     [ "$(see o.dp .overlong_reward)" = "-0.75 -0.75 0 0 null 0" ]

@@ -40,7 +40,7 @@ static const struct {
 
 /* What each kind looks like, for messages. */
 static const char *const kinds[] = {
-    [NUMBER] = "a number",
+    [NUMBER] = "a number from -1e30 to 1e30",
     [COUNT] = "a number that is not negative",
     [FLAG] = "true or false",
     [METHOD] = "\"strict\", \"flexible\" or \"number\"",
@@ -205,7 +205,7 @@ static int set(struct vl_rule_args *a, size_t m, const struct vl_json *j, int64_
 
     switch (members[m].kind) {
     case NUMBER:
-        return vl_json_f64(j, v, at);
+        return vl_json_f64(j, v, at) && fabs(*(double *)at) <= 1e30;
     case COUNT:
         return vl_json_f64(j, v, at) && *(double *)at >= 0;
     case FLAG:

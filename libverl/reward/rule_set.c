@@ -112,8 +112,9 @@ static int read_use(struct vl_rule_use *u, const struct vl_json *j, int64_t i, i
         if (vl_json_streq(j, c, "name"))
             continue;
         if (!dispatch && vl_json_streq(j, c, "weight")) {
-            if (!vl_json_f64(j, c + 1, &u->weight))
-                return vl_fail(e, VL_E_USAGE, "%s: the weight of %s is no number", where, u->name);
+            if (!vl_json_f64(j, c + 1, &u->weight) || fabs(u->weight) > 1e6)
+                return vl_fail(e, VL_E_USAGE, "%s: the weight of %s is no number from -1e6 to 1e6",
+                               where, u->name);
         } else if (!dispatch && vl_json_streq(j, c, "as")) {
             char *as = vl_json_strdup(j, c + 1);
 
