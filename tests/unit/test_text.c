@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "libverl/text/jinja.h"
+#include "libverl/base/fs.h"
+#include "libverl/text/jinja_impl.h"
 #include "libverl/text/tok_impl.h"
 #include "libverl/text/unicode.h"
 
@@ -403,6 +404,56 @@ static void test_template_limits(void **state)
     vl_buf_free(&deep);
 }
 
+/* Whether the page's section says the name, as a word between commas. */
+static int page_names(const char *page, const char *section, const char *name)
+{
+    const char *at = strstr(page, section), *end;
+    size_t n = strlen(name);
+
+    assert_non_null(at);
+    end = strstr(at + 3, "\n.S");
+    assert_non_null(end);
+    for (at += strlen(section); (at = strstr(at, name)) && at < end; at += n)
+        if (strchr(" \n", at[-1]) && strchr(",.", at[n]))
+            return 1;
+    return 0;
+}
+
+/* verl-chat-template(7) lists the filters and tests there are, of all that jinja2 3.1 has. */
+static void test_template_page(void **state)
+{
+    static const char *const filter[] = {
+        "abs",    "attr",       "batch",       "capitalize", "center",   "count",
+        "d",      "default",    "dictsort",    "e",          "escape",   "filesizeformat",
+        "first",  "float",      "forceescape", "format",     "groupby",  "indent",
+        "int",    "items",      "join",        "last",       "length",   "list",
+        "lower",  "map",        "max",         "min",        "pprint",   "random",
+        "reject", "rejectattr", "replace",     "reverse",    "round",    "safe",
+        "select", "selectattr", "slice",       "sort",       "string",   "striptags",
+        "sum",    "title",      "tojson",      "trim",       "truncate", "unique",
+        "upper",  "urlencode",  "urlize",      "wordcount",  "wordwrap", "xmlattr",
+    };
+    static const char *const test[] = {
+        "odd",    "even",    "divisibleby", "defined",  "undefined",   "filter",   "test",
+        "none",   "boolean", "false",       "true",     "integer",     "float",    "lower",
+        "upper",  "string",  "mapping",     "number",   "sequence",    "iterable", "callable",
+        "sameas", "escaped", "in",          "eq",       "equalto",     "ne",       "gt",
+        "ge",     "lt",      "le",          "lessthan", "greaterthan",
+    };
+    struct vl_buf page = { 0 };
+    struct vl_err e = { 0 };
+
+    (void)state;
+    assert_int_equal(vl_fs_read("man/verl-chat-template.7", 1 << 20, &page, &e), 0);
+    for (size_t i = 0; i < sizeof filter / sizeof *filter; i++)
+        if (vl_jfilter_known(filter[i]) != page_names(page.s, ".Ss Filters", filter[i]))
+            fail_msg("the filter %s", filter[i]);
+    for (size_t i = 0; i < sizeof test / sizeof *test; i++)
+        if (vl_jtest_known(test[i]) != page_names(page.s, ".Ss Tests", test[i]))
+            fail_msg("the test %s", test[i]);
+    vl_buf_free(&page);
+}
+
 /* The same template, another conversation: nothing stays from the last render. */
 static void test_chat_again(void **state)
 {
@@ -451,19 +502,13 @@ static void test_template_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex_dialect),
-        cmocka_unit_test(test_regex_refusals),
-        cmocka_unit_test(test_regex_space),
-        cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_byte_alphabet),
-        cmocka_unit_test(test_special_texts),
-        cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_tokenizer_refusals),
-        cmocka_unit_test(test_template_refusals),
-        cmocka_unit_test(test_template_limits),
-        cmocka_unit_test(test_chat_again),
-        cmocka_unit_test(test_template_clock),
+        cmocka_unit_test(test_regex_dialect),     cmocka_unit_test(test_regex_refusals),
+        cmocka_unit_test(test_regex_space),       cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_byte_alphabet),     cmocka_unit_test(test_template_page),
+        cmocka_unit_test(test_special_texts),     cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_questions),         cmocka_unit_test(test_tokenizer_refusals),
+        cmocka_unit_test(test_template_refusals), cmocka_unit_test(test_template_limits),
+        cmocka_unit_test(test_chat_again),        cmocka_unit_test(test_template_clock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
