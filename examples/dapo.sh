@@ -22,6 +22,10 @@ set -- "$@" "$long.max_resp_len=$limit" "$long.overlong_buffer_cfg.len=$buffer"
 prompts=$(setting data.train_batch_size 1024 "$@")
 metric=$(setting algorithm.filter_groups.metric acc "$@")
 rounds=$(setting algorithm.filter_groups.max_num_gen_batches 0 "$@")
+[ "$(setting algorithm.filter_groups.enable true "$@")" = true ] || {
+    say "algorithm.filter_groups.enable=false: without rounds DAPO is grpo.sh, so PRESET=dapo examples/grpo.sh"
+    exit 64
+}
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
@@ -38,6 +42,7 @@ while next_step; do
         rollout gen_$r -m "$policy" -i "$dir/prompts_$r.dp" "$@"
         reward reward_$r "$dir/gen_$r.dp" "$@"
         echo $((batch + round)) >"$dir/next_batch"
+        echo "{\"train/num_gen_batches\": $round}" >"$dir/own.json"
         stage reward sh -c 'verl-batch concat "$1"/reward_[0-9]*.dp |
             verl-batch filter-groups --metric "$2" --target "$3" -o "$5"' filter "$dir" "$metric" "$prompts" || :
     done

@@ -195,8 +195,9 @@ validate() {
     say "step $step/$STEPS$(jq -j 'to_entries[] | select(.key | startswith("val-core")) | "  \(.key) \(.value)"' "$dir/val.json")"
 }
 
-# Everything a step reports, as one JSON line; the run's metrics.jsonl is made of these. Rounds of a
-# stage (gen_01, gen_02) add to its time; validation is verl's timer `testing`, outside `step`.
+# Everything a step reports, as one JSON line, with what the driver itself left in STEP_DIR/own.json; the
+# run's metrics.jsonl is made of these. Rounds of a stage (gen_01, gen_02) add to its time; validation is
+# verl's timer `testing`, outside `step`.
 metrics() {
     [ -e "$dir/metrics.json" ] || {
         # shellcheck disable=SC2046
@@ -210,7 +211,7 @@ metrics() {
                 }
                 for (s in time) printf "--timing %s=%.3f ", s, time[s]
             }' "$dir/timing") metrics "$dir" >"$dir/step.json"
-        jq -c -s add "$dir/step.json" $([ ! -e "$dir/val.json" ] || echo "$dir/val.json") >"$dir/metrics.json.tmp"
+        cat "$dir/step.json" "$dir/own.json" "$dir/val.json" 2>/dev/null | jq -c -s add >"$dir/metrics.json.tmp"
         mv "$dir/metrics.json.tmp" "$dir/metrics.json"
     }
     cat "$RUN"/step_*/metrics.json >"$RUN/metrics.jsonl.tmp" && mv "$RUN/metrics.jsonl.tmp" "$RUN/metrics.jsonl"

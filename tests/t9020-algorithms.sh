@@ -101,7 +101,9 @@ ok 'its rounds take new prompts each, also across steps; the next step goes on b
     ls d/step_000001/prompts_*.dp d/step_000002/prompts_*.dp
     for f in d/step_00000[12]/prompts_*.dp; do verl-dump -k uid $f; done | sort >uids
     [ $(wc -l <uids) = $(uniq uids | wc -l) ] && [ $(wc -l <uids) -gt 12 ]
-    jq -es "all(.[]; .\"timing_s/gen\" > 0 and .\"filter_groups/kept_prompts\" == 8)" d/metrics.jsonl'
+    jq -es "all(.[]; .\"timing_s/gen\" > 0 and .\"filter_groups/kept_prompts\" == 8 and .\"train/num_gen_batches\" >= 1)" d/metrics.jsonl
+    [ $(jq -s "map(.\"train/num_gen_batches\") | add" d/metrics.jsonl) = $(ls d/step_00000[12]/prompts_*.dp | wc -l) ]
+    RUN=off exits 64 $ex/dapo.sh $dapo algorithm.filter_groups.enable=false'
 ok 'its penalty on long answers is in the rewards, not in the accuracy' '
     verl-dump -k response_mask,token_level_scores,acc,overlong_reward d/step_000001/reward_01.dp |
         jq -es "all(.[]; ((.token_level_scores | add) - .acc - .overlong_reward | fabs) < 1e-6 and
