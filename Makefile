@@ -81,6 +81,7 @@ CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 MPIT_SRC := $(wildcard tests/mpi/*.c)
+HELPER   := $(addprefix $(BUILD)/tests/,httpd streamer)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 LIB      := $(BUILD)/libverl.a
 BIN      := $(CMD_SRC:cmd/%.c=$(BUILD)/bin/%)
@@ -150,7 +151,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(LIB)
 	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
 # A server that misbehaves as it is told, for tests of what speaks HTTP.
-$(BUILD)/tests/httpd: tests/httpd.c $(LIB)
+$(HELPER): $(BUILD)/tests/%: tests/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
@@ -177,7 +178,7 @@ bootstrap: ## install the packages the build needs (apt)
 check: ## install what is missing, build, run every test
 	scripts/check
 
-check-unit: $(UNIT) $(PLUGINS) $(BUILD)/tests/httpd ## the C unit tests alone
+check-unit: $(UNIT) $(PLUGINS) $(HELPER) ## the C unit tests alone
 	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT)
 
 check-san: ## the unit tests under ASan and UBSan
@@ -186,7 +187,7 @@ check-san: ## the unit tests under ASan and UBSan
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
 
-unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(PLUGINS) $(BUILD)/tests/httpd
+unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(PLUGINS) $(HELPER)
 
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo

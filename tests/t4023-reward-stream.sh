@@ -22,7 +22,6 @@ done
 SH
 verl-reward -q -m . -i gen.dp --command 'sh slow.sh' -o want-slow.dp
 rm -f scored.*
-
 ok 'a stream and a file give the same bytes, by every kind of scorer' '
     rollout --stream | verl-reward -q -m . --jq "$score" -o s.dp
     cmp s.dp want.dp
@@ -51,6 +50,31 @@ ok 'documents that are there are scored while the writer is still at it' '
     } | verl-reward -q -m . --command "sh slow.sh" -j 2 -o s.dp
     [ -s early ]; [ "$(cat early)" -lt 18 ]
     cmp s.dp want-slow.dp'
+ok 'rules: a document is scored, and refused, before the next one is there' '
+    verl-reward -q -m . -i gen.dp --rule exact --rule length:0.5,max=9 -o w.dp
+    cat gen.stream | verl-reward -q -m . --rule exact --rule length:0.5,max=9 -o s.dp
+    cmp s.dp w.dp
+    # no rule for data_source m: said while the writer waits for it
+    rm -f writer_done
+    { cat gen.stream; sleep 5; touch writer_done; } 2>/dev/null | exits 65 verl-reward -q -m . -o no.dp 2>err &
+    i=0
+    while ! grep -q "no scorer" err 2>/dev/null && [ $i -lt 80 ]; do sleep 0.05; i=$((i + 1)); done
+    [ ! -e writer_done ]
+    grep -q "row 0 (uid \"0-0\", sample 0): no scorer for data_source .m." err'
+if [ -x "$BUILD/tests/streamer" ]; then
+    ok 'a column rm_scores: the score without a scorer, a member of the row with one' '
+        verl-reward -q -m . -i gen.dp --jq "(.id * 7) % 5" -o a.dp
+        verl-batch rename -q token_level_scores:rm_scores -i a.dp -o b.dp
+        verl-batch drop -q -k score,acc,reward_error -i b.dp -o rm.dp
+        "$BUILD/tests/streamer" rm.dp 3 | cat >rm.stream
+        for o in "" "--jq .rm_score+1" "--rule rm:2"; do
+            verl-reward -q -m . -i rm.dp $o -o w.dp
+            cat rm.stream | verl-reward -q -m . $o -o s.dp
+            verl-dump diff w.dp s.dp
+        done'
+else
+    skip "tests/streamer.c is not built (make unit-binaries)"
+fi
 ok 'a batch that is no stream comes by a pipe as before' '
     cat gen.dp | verl-reward -q -m . --jq "$score" -o s.dp
     cmp s.dp want.dp

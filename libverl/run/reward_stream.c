@@ -9,6 +9,7 @@
 #include "libverl/batch/provenance.h"
 #include "libverl/reward/scorers.h"
 #include "libverl/run/reward_process.h"
+#include "libverl/run/reward_rule.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ struct place {
 struct stream {
     struct vl_ctx *x;
     const struct vl_reward_opts *o;
-    const struct vl_reward_rows *like;
+    const struct vl_reward_how *how;
     struct vl_reward_early *early;
     int fd;
     const char *name;
@@ -41,23 +42,49 @@ struct stream {
     size_t docs;
     int64_t rows; /* in them */
     struct place *place;
-    int64_t done;
+    int64_t done, checked;  /* rows scored; rows looked at for failures */
+    int idle;               /* the scores are a column: nothing is scored here */
+    int is_stream;          /* known at the end */
     struct vl_batch *whole; /* gets a batch that is no stream */
 };
+
+/* By rules: the rows from `from` on, all of one document. */
+static int score_document(struct stream *s, const struct document *d, int64_t from,
+                          struct vl_err *e)
+{
+    int64_t n = s->early->n - from, *asked = vl_alloc((size_t)n * sizeof *asked);
+    struct vl_score *row = vl_alloc((size_t)d->b.rows * sizeof *row);
+    const struct vl_reward_job job = { &d->rows, asked, n, row, 0 };
+
+    for (int64_t k = 0; k < n; k++)
+        asked[k] = s->place[from + k].row;
+    (void)!vl_reward_by_rules(s->x, s->how->rules, s->o, &job, e);
+    for (int64_t k = 0; k < n; k++)
+        s->early->s[from + k] = row[asked[k]];
+    free(row);
+    free(asked);
+    return e->code;
+}
 
 /* Adds the rows of the newest document that have a text. */
 static int add_rows(struct stream *s, struct document *d, struct vl_err *e)
 {
     struct vl_reward_early *early = s->early;
+    int64_t from = early->n;
 
-    d->rows = *s->like;
+    d->rows = *s->how->like;
     d->rows.first = s->rows;
-    if (!d->b.rows)
+    s->rows += d->b.rows;
+    s->idle |= !s->how->scorer_given && vl_batch_col(&d->b, "rm_scores");
+    if (!d->b.rows || s->idle)
         return 0;
     if ((!early->tok && vl_reward_tokenizer(s->x, &d->b, &early->tok, e)) ||
         vl_reward_rows_open(&d->rows, &d->b, s->o->source_key, e))
         return e->code;
     d->rows.tok = early->tok;
+    if (vl_batch_col(&d->b, "rm_scores") &&
+        vl_batch_need(&d->b, "rm_scores", VL_F32, 1, &d->rows.R, &d->rows.rm_scores, e))
+        return e->code;
     early->s = vl_realloc(early->s, (size_t)(early->n + d->b.rows) * sizeof *early->s);
     s->place = vl_realloc(s->place, (size_t)(early->n + d->b.rows) * sizeof *s->place);
     for (int64_t i = 0; i < d->b.rows; i++)
@@ -65,8 +92,7 @@ static int add_rows(struct stream *s, struct document *d, struct vl_err *e)
             early->s[early->n] = (struct vl_score){ 0 };
             s->place[early->n++] = (struct place){ d, i };
         }
-    s->rows += d->b.rows;
-    return 0;
+    return s->how->rules ? score_document(s, d, from, e) : 0;
 }
 
 static int add_documents(struct stream *s, struct vl_err *e)
@@ -93,15 +119,13 @@ static int arrived(void *arg, int64_t *rows, struct vl_err *e)
     static char piece[1 << 18];
     struct stream *s = arg;
     ssize_t n = read(s->fd, piece, sizeof piece);
-    int is_stream;
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
     if (n < 0)
         return vl_fail_errno(e, VL_E_IO, "%s: read failed", s->name), 1;
     if (n == 0) {
-        (void)!vl_dp_feed_end(s->feed, s->whole, &is_stream, e);
-        s->early->used = is_stream;
+        (void)!vl_dp_feed_end(s->feed, s->whole, &s->is_stream, e);
         return 1;
     }
     vl_dp_feed_add(s->feed, piece, (size_t)n);
@@ -134,13 +158,25 @@ static int take_answer(void *arg, int64_t k, const char *json, size_t n, const c
 /* ---- together ---- */
 
 /* The first row that fails for good. */
-static int check_failures(const struct stream *s, struct vl_err *e)
+static int check_failures(struct stream *s, struct vl_err *e)
 {
-    for (int64_t k = 0; k < s->early->n && !strcmp(vl_reward_policy(s->x, s->o), "fail"); k++)
-        if (s->early->s[k].why)
-            return vl_reward_row_failed(&s->place[k].doc->rows, s->place[k].row, s->early->s[k].why,
-                                        e);
+    for (; s->checked < s->early->n && !strcmp(s->o->on_error, "fail"); s->checked++) {
+        const struct place *at = &s->place[s->checked];
+
+        if (s->early->s[s->checked].why)
+            return vl_reward_row_failed(&at->doc->rows, at->row, s->early->s[s->checked].why, e);
+    }
     return 0;
+}
+
+/* By rules: a document is scored before more bytes are read. */
+static int read_and_score(struct stream *s, struct vl_err *e)
+{
+    int64_t rows;
+
+    while (!arrived(s, &rows, e) && !check_failures(s, e))
+        ;
+    return e->code ? e->code : check_failures(s, e);
 }
 
 static int join(const struct stream *s, struct vl_batch *b, struct vl_err *e)
@@ -163,8 +199,13 @@ static int read_pipe(void *arg, const char *path, int fd, struct vl_batch *b, st
     s->name = strcmp(path, "-") ? path : "standard input";
     s->feed = vl_dp_feed_open(s->name);
     s->whole = b;
-    if (!vl_reward_pool(s->x, s->o, 0, &io, e) && !check_failures(s, e) && s->early->used)
+    if (s->how->rules)
+        (void)!read_and_score(s, e);
+    else if (!vl_reward_pool(s->x, s->o, 0, &io, e))
+        (void)!check_failures(s, e);
+    if (!e->code && s->is_stream)
         (void)!join(s, b, e);
+    s->early->used = s->is_stream && !s->idle;
     vl_dp_feed_close(s->feed);
     for (size_t i = 0; i < s->docs; i++) {
         vl_batch_free(&s->doc[i]->b);
@@ -184,15 +225,15 @@ static int is_pipe(const char *path)
 }
 
 int vl_reward_stream_read(struct vl_ctx *x, const struct vl_reward_opts *o,
-                          const struct vl_reward_rows *like, struct vl_batch *b,
+                          const struct vl_reward_how *how, struct vl_batch *b,
                           struct vl_reward_early *early, struct vl_err *e)
 {
-    struct stream s = { .x = x, .o = o, .like = like, .early = early };
+    struct stream s = { .x = x, .o = o, .how = how, .early = early };
     const struct vl_strs *in = &x->common->input;
 
     *early = (struct vl_reward_early){ 0 };
-    if (!o->stream || x->comm.size > 1 || in->n != 1 || !is_pipe(in->s[0]) ||
-        !vl_reward_has_process(o) || vl_reward_one_call(o) || vl_rm_wanted(&o->rm))
+    if (!o->stream || x->comm.size > 1 || in->n != 1 || !is_pipe(in->s[0]) || o->judge.url ||
+        vl_reward_one_call(o) || vl_rm_wanted(&o->rm))
         return vl_stage_read(x, b, e);
     return vl_stage_read_by(x, b, read_pipe, &s, e);
 }

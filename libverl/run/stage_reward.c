@@ -184,12 +184,9 @@ static int score_by_judge(struct work *w, struct vl_err *e)
     return vl_judge_rows(w->x, w->o, &job, &w->usage, e);
 }
 
-static int score_by_process(struct work *w, struct vl_err *e)
+/* Scores that rows of a stream got on their way in. */
+static int take_early(struct work *w, struct vl_err *e)
 {
-    const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
-
-    if (!w->early.used)
-        return vl_reward_by_process(w->x, w->o, &job, e);
     if (w->early.n != w->nasked)
         return vl_fail(e, VL_E_BUG, "scored %" PRId64 " rows of a stream that has %" PRId64,
                        w->early.n, w->nasked);
@@ -301,9 +298,10 @@ static int score_rows(struct work *w, struct vl_err *e)
     job = (struct vl_reward_job){ &w->rows, w->asked, w->nasked, w->s, w->first };
     if (w->rm.rows && !has_scorer(w->o))
         score_by_model(w);
-    else if (w->o->judge.url ? score_by_judge(w, e)
-             : by_process    ? score_by_process(w, e)
-                             : vl_reward_by_rules(w->x, &w->rules, w->o, &job, e))
+    else if (w->early.used     ? take_early(w, e)
+             : w->o->judge.url ? score_by_judge(w, e)
+             : by_process      ? vl_reward_by_process(w->x, w->o, &job, e)
+                               : vl_reward_by_rules(w->x, &w->rules, w->o, &job, e))
         return e->code;
     if (settle(w, e))
         return e->code;
@@ -341,6 +339,8 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     const char *const replaced[] = { "token_level_scores",    "score", "acc", "reward_error",
                                      rm ? "rm_scores" : NULL, NULL };
     struct work w = { .x = x, .o = opts };
+    const struct vl_reward_how how = { &w.rows, vl_reward_has_process(o) ? NULL : &w.rules,
+                                       has_scorer(o) };
     struct vl_reward_result res = { 0 };
     struct vl_batch b = { 0 };
 
@@ -349,7 +349,7 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     w.rows = (struct vl_reward_rows){ .keep_special = o->keep_special,
                                       .brief = o->custom_path != NULL,
                                       .args = w.args_line };
-    if (vl_reward_stream_read(x, o, &w.rows, &b, &w.early, e))
+    if (vl_reward_stream_read(x, o, &how, &b, &w.early, e))
         goto done;
     vl_reward_drop_old(&b);
     vl_stage_replaces(x, &b, replaced);
