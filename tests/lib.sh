@@ -3,6 +3,9 @@
 #   . "$(dirname "$0")/lib.sh"
 #   ok 'title' 'commands'      passes if every line of the commands does (set -e inside)
 #   exits 65 cmd...            passes if cmd exits with exactly that status, so a crash never counts
+#   not cmd...                 passes if cmd says no: exits with 1, as grep, cmp, diff and test do; a
+#                              missing file or a crash is not a no. `! cmd` cannot fail under set -e
+#   equal "$(a)" "$(b)"        passes if both say the same and something: two failures are not equal
 #   skip 'reason'              one skipped test;   skip_all 'reason'   the whole file
 #   have_mpi, need_mpi         whether ranks can be started; skip the whole file if not
 #   done_testing               last line of the file
@@ -41,14 +44,19 @@ ok() {
     fi
 }
 exits() {
-    want=$1
+    t_want=$1 t_got=0
     shift
-    got=0
-    "$@" || got=$?
-    [ "$got" = "$want" ] || {
-        echo "exit $got, wanted $want: $*"
+    "$@" || t_got=$?
+    [ "$t_got" = "$t_want" ] || {
+        echo "exit $t_got, wanted $t_want: $*"
         return 1
     }
+}
+not() { exits 1 "$@"; }
+equal() {
+    case $# in 2) case $1 in "$2") case $1 in *[!nul\ ]*) return 0 ;; esac ;; esac ;; esac
+    printf '%s\n' "not equal, or nothing:" "$@"
+    return 1
 }
 skip() {
     t_n=$((t_n + 1))

@@ -33,7 +33,8 @@ for f in "$BUILD"/bin/verl-*; do
         done >extra
         sed 's/^/not in the page: /' missing
         sed 's/^/not in --help: /' extra
-        [ ! -s missing ] && [ ! -s extra ]"
+        [ ! -s missing ]
+        [ ! -s extra ]"
 done
 
 if command -v mandoc >/dev/null; then

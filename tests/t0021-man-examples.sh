@@ -22,17 +22,21 @@ ok 'the files they name' '
     sh -c "$REWARD -q -i gen.dp -o reward.dp"
     verl-logprob -q -m model -i reward.dp -o old_log_prob.dp
     verl-logprob -q --as ref -m model -i old_log_prob.dp -o ref.dp
-    verl-update -q --role sft -m model -s run/actor -i gen.dp trainer.total_training_steps=1 data.train_batch_size=1 -o x.dp && rm -r run x.dp
+    verl-update -q --role sft -m model -s run/actor -i gen.dp trainer.total_training_steps=1 data.train_batch_size=1 -o x.dp
+    rm -r run x.dp
     verl-value -q -m model -i reward.dp -o values.dp
-    verl-advantage -q -e gae -i values.dp -o v.dp && rm values.dp
-    verl-update -q --role critic -m model -s run/critic -i v.dp -o x.dp && rm v.dp x.dp
+    verl-advantage -q -e gae -i values.dp -o v.dp
+    rm values.dp
+    verl-update -q --role critic -m model -s run/critic -i v.dp -o x.dp
+    rm v.dp x.dp
     verl-value -q -m run/critic -i reward.dp -o values.dp
     verl-advantage -q -e grpo -i reward.dp -o adv.dp
     verl-rollout -q -m model -i prompts.dp -c run.yaml rollout.n=1 --temperature 0 | sh -c "$REWARD -q -o greedy.dp"
     verl-data -q -m model --all -c run.yaml train.jsonl | verl-batch slice -q :4 -o val.dp
     verl-rollout -q --validate -m model -c run.yaml rollout.n=2 -i val.dp | verl-reward -q -o scored.dp
     verl-sync -q -m model -s run/first -o run/rollout
-    mkdir -p run/step_000012 && cp adv.dp run/step_000012'
+    mkdir -p run/step_000012
+    cp adv.dp run/step_000012'
 cd ..
 
 # examples PAGE: what stands in its section EXAMPLES between .Bd and .Ed
@@ -42,8 +46,11 @@ examples() {
 }
 for p in verl-advantage verl-eval; do
     ok "$p(1): its examples run" "
-        cp -rp start '$p' && cd '$p'
-        examples '$REPO/man/$p.1' >examples.sh && cat examples.sh && [ -s examples.sh ]
+        cp -rp start '$p'
+        cd '$p'
+        examples '$REPO/man/$p.1' >examples.sh
+        cat examples.sh
+        [ -s examples.sh ]
         sh -e examples.sh"
 done
 for page in "$REPO"/man/verl-*.7; do
@@ -53,8 +60,11 @@ for page in "$REPO"/man/verl-*.7; do
         for s in DESCRIPTION FORMULA OPTIONS COLUMNS EXAMPLES 'SEE ALSO'; do grep -q \"^\\.Sh \$s\" '$page' || { echo \"no section \$s\"; false; }; done
         awk 'length > 110 { print FILENAME \": \" FNR \": wide\"; bad = 1 } END { exit bad }' '$page'"
     ok "$p(7): its examples run" "
-        cp -rp start '$p' && cd '$p'
-        examples '$page' >examples.sh && cat examples.sh && [ -s examples.sh ]
+        cp -rp start '$p'
+        cd '$p'
+        examples '$page' >examples.sh
+        cat examples.sh
+        [ -s examples.sh ]
         sh -e examples.sh"
 done
 
@@ -67,17 +77,20 @@ documented() { # NAME...: each is in FORMULA or OPTIONS of some page
 }
 ok 'every estimator has a page' '
     names=$(verl-advantage --help | sed -n "/^Estimators/,/^$/s/^  \([a-z_]*\) .*/\1/p")
-    [ $(echo $names | wc -w) -ge 13 ] && documented $names'
+    [ $(echo $names | wc -w) -ge 13 ]
+    documented $names'
 ok 'every policy loss has a page' '
     names=$(verl-update --print-config policy_loss.loss_mode=none 2>&1 | sed -n "s/.*expected \(.*\), for example.*/\1/p" | sed "s/ or / /" | tr -d ,)
-    [ $(echo $names | wc -w) -ge 9 ] && documented $names'
+    [ $(echo $names | wc -w) -ge 9 ]
+    documented $names'
 ok 'every page is in verl-algorithms(7), and what that names is there' '
     for page in "$REPO"/man/verl-*.7; do
         p=$(basename "$page" .7)
-        ! grep -q "^\.Sh FORMULA" "$page" || grep -q "^\.Xr $p 7\|Xr $p 7" "$REPO/man/verl-algorithms.7" || { echo "$p is not listed"; false; }
+        [ -z "$(sed -n "/^\.Sh FORMULA/p" "$page")" ] || grep -q "^\.Xr $p 7\|Xr $p 7" "$REPO/man/verl-algorithms.7" || { echo "$p is not listed"; false; }
     done
     grep -o "Xr verl-[a-z-]* [157]" "$REPO"/man/verl-*.[157] | sed "s/.*Xr //" | sort -u | while read -r name section; do
         [ -e "$REPO/man/$name.$section" ] || echo "$name($section)"
     done >gone
-    cat gone && [ ! -s gone ]'
+    cat gone
+    [ ! -s gone ]'
 done_testing

@@ -79,8 +79,8 @@ ok "rule 38: the position is the step alone: a run that stopped anywhere goes on
     [ "$(meta s.dp "[.global_steps, .epoch, .gen_batch]")" = "[8,2,7]" ]'
 ok "rule 38: the order of an epoch is that of (seed, epoch), whatever the batch size and the policy" '
     order() { n=1; while [ $n -le $1 ]; do verl-data -q ten.jsonl -m "$bytes" --step $n --batch-size $2 --seed 3 --remainder keep -o s.dp "$3"; uids s.dp; n=$((n + 1)); done; }
-    [ "$(order 10 1 --truncation=error)" = "$(order 2 5 --truncation=filter)" ]
-    [ "$(order 10 1 --truncation=error)" = "$(order 4 3 --skip-bad)" ]'
+    equal "$(order 10 1 --truncation=error)" "$(order 2 5 --truncation=filter)"
+    equal "$(order 10 1 --truncation=error)" "$(order 4 3 --skip-bad)"'
 ok "rule 38: the seed decides the order, data.seed before --seed" '
     a=$(step 1 --seed 1); b=$(step 1 --seed 2)
     [ "$a" != "$b" ]
@@ -101,7 +101,8 @@ ok "max_samples: the first, or a draw by the seed" '
     verl-data -q ten.jsonl -m "$bytes" data.train_max_samples=3 --no-shuffle -o k.dp
     [ "$(uids k.dp)" = "0-0 0-1 0-2 " ]
     verl-data -q ten.jsonl -m "$bytes" data.train_max_samples=3 -o k.dp
-    [ "$(uids k.dp | wc -w)" = 3 ] && [ "$(uids k.dp)" != "0-0 0-1 0-2 " ]'
+    [ "$(uids k.dp | wc -w)" = 3 ]
+    [ "$(uids k.dp)" != "0-0 0-1 0-2 " ]'
 ok "too few rows for a batch: 65, and --step without a size: 64" '
     exits 65 verl-data ten.jsonl -m "$bytes" --step 1 --batch-size 11 -o n.dp 2>err
     grep -q "10 rows do not fill" err
@@ -140,13 +141,13 @@ ok "rule 32: a string has the special tokens of the tokenizer once; a template t
     echo "{{ bos_token }}{{ messages[0].content }}" >b.jinja
     verl-data c.jsonl -m "$fallback" --template b.jinja -o f.dp 2>err
     rows f.dp ".prompts[0:2]" | grep -q "^\[1,[^1]"
-    ! grep -q "begin token" err
+    not grep -q "begin token" err
     echo "{\"prompt\": \"<s>hello\"}" | verl-data - -m "$fallback" -o f.dp 2>err
     grep -q "1 rows begin with more than one begin token" err
     verl-data -q c.jsonl -m "$fallback" --template b.jinja --system "<s>x" -o f.dp 2>err
     grep -q "1 rows begin with more than one begin token" err
     echo "{\"prompt\": \"<s>hello\"}" | verl-data - -m "$fallback" --plain-special -o f.dp 2>err
-    ! grep -q "more than one" err'
+    not grep -q "more than one" err'
 ok "a template that is refused names line and construct" '
     echo "{% include \"x\" %}" >i.jinja
     exits 65 verl-data c.jsonl -m "$bytes" --template i.jinja -o n.dp 2>err
@@ -172,13 +173,16 @@ cut() { # cut POLICY -> ids of the first row
     rows l.dp .prompts | head -n 1
 }
 ok "rule 36: left keeps the end, right the start, middle half of each; the limit is never passed" '
-    [ "$(cut left)" = "[103,105,107]" ] && [ "$(cut right)" = "[97,99,101]" ] && [ "$(cut middle)" = "[97,105,107]" ]
+    [ "$(cut left)" = "[103,105,107]" ]
+    [ "$(cut right)" = "[97,99,101]" ]
+    [ "$(cut middle)" = "[97,105,107]" ]
     [ "$(meta l.dp .data_counts.truncated)" = 1 ]'
 ok "rule 36: error: 65 with the length and the policies; filter: dropped and counted before batches are cut" '
     exits 65 verl-data long.jsonl -m "$bytes" --max-prompt-length 3 -o n.dp 2>err
     grep -q "long.jsonl:1: prompt of 6 tokens, the limit is 3" err
     [ "$(cut filter)" = "[274,97,99]" ]
-    [ "$(uids l.dp)" = "0-1 " ] && [ "$(meta l.dp .data_counts.filtered)" = 1 ]
+    [ "$(uids l.dp)" = "0-1 " ]
+    [ "$(meta l.dp .data_counts.filtered)" = 1 ]
     verl-data -q long.jsonl -m "$bytes" data.max_prompt_length=3 data.filter_overlong_prompts=true \
         --step 1 --batch-size 1 -o l.dp
     [ "$(uids l.dp)" = "0-1 " ]'
@@ -201,11 +205,13 @@ ok "rule 36: prompt and response limits are compared with the context before any
 ok "rule 25: a bad line is named by file and line: 65; --skip-bad leaves it out and counts" '
     printf "%s\n" "{\"prompt\": \"a\"}" "" "{\"prompt\": " "{\"prompt\": \"b\"}" >bad.jsonl
     exits 65 verl-data bad.jsonl -m "$bytes" -o n.dp 2>err
-    grep -q "^verl-data: bad.jsonl:3: not JSON" err && [ $(wc -l <err) = 1 ]
+    grep -q "^verl-data: bad.jsonl:3: not JSON" err
+    [ $(wc -l <err) = 1 ]
     [ ! -e n.dp ]
     verl-data bad.jsonl -m "$bytes" --skip-bad -o b.dp 2>err
     grep -q "1 bad rows skipped, the first: bad.jsonl:3" err
-    [ "$(uids b.dp)" = "0-0 0-2 " ] && [ "$(meta b.dp .data_counts.bad)" = 1 ]'
+    [ "$(uids b.dp)" = "0-0 0-2 " ]
+    [ "$(meta b.dp .data_counts.bad)" = 1 ]'
 ok "rules 25, 28: a bad line fails every step, not only the one that has its row" '
     exits 65 verl-data bad.jsonl -m "$bytes" --step 1 --batch-size 1 --no-shuffle -o n.dp 2>err'
 ok "rule 26: lines are cut at 0x0A only: U+2028, U+0085 and CR are characters" '
@@ -319,7 +325,8 @@ ok "no rows, no file, no tokenizer" '
 
 # ---- the manual's examples ----
 ok "the examples of verl-data(1) run" '
-    mkdir -p ex/gsm8k && cd ex
+    mkdir -p ex/gsm8k
+    cd ex
     i=0; while [ $i -lt 200 ]; do
         echo "{\"question\": \"q$i\", \"answer\": \"x #### $i\", \"prompt\": \"q$i\"}"; i=$((i + 1)); done >train.jsonl
     cp train.jsonl gsm8k/; cp train.jsonl qa.jsonl

@@ -73,7 +73,8 @@ ok "a template that writes earlier turns otherwise is refused with the row; --ma
 END
     exits 65 data talk.jsonl --sft --template drop.jinja 2>err
     grep -q "talk.jsonl:1: the chat template does not write message 3 .*where that has \"(think)ac\" it has \"acUkA\"" err
-    grep -q -e "--mask last" err && [ $(wc -l <err) = 1 ]
+    grep -q -e "--mask last" err
+    [ $(wc -l <err) = 1 ]
     data talk.jsonl --sft --mask last --template drop.jinja
     [ "$(verl-dump -k response_text o.dp)" = "{\"response_text\":\"(think)e\"}" ] || { verl-dump o.dp; false; }'
 ok "data.ignore_input_ids_mismatch: such a template gives each turn as it is when it is the last; counted" '
@@ -182,7 +183,8 @@ ok "a batch never splits a pair: rows of a step are pairs" '
     for i in 0 1 2 3 4; do echo "{\"prompt\": \"p$i\", \"chosen\": \"a\", \"rejected\": \"c\"}"; done >five.jsonl
     data five.jsonl --preference --step 2 --batch-size 2
     rows o.dp "[.uid, .sample]" >got
-    [ $(wc -l <got) = 4 ] && [ $(jq -r ".[0]" got | uniq -c | grep -c "^ *2 ") = 2 ]
+    [ $(wc -l <got) = 4 ]
+    [ $(jq -r ".[0]" got | uniq -c | grep -c "^ *2 ") = 2 ]
     [ "$(verl-dump --meta o.dp | jq -c "[.data_counts.rows, .data_counts.left_over]")" = "[2,1]" ]'
 ok "the length policy takes a pair as a whole" '
     printf "%s\n" "$pair" "{\"prompt\": \"a\", \"chosen\": \"c\", \"rejected\": \"e\"}" >two.jsonl

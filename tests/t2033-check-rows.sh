@@ -32,23 +32,29 @@ ok "rows, sources with their scorers, prompts, lengths; status 0; no batch" '
     check good.jsonl --batch-size 2
     grep -q "^rows *3 in 1 file, 3 usable$" out
     grep -q "^epoch *1 batches of 2 rows, 1 rows left over$" out
-    grep -q "^data_source *openai/gsm8k: 2 rows, scorer gsm8k$" out && grep -q "^ *math_dapo: 1 rows, scorer math_dapo$" out
+    grep -q "^data_source *openai/gsm8k: 2 rows, scorer gsm8k$" out
+    grep -q "^ *math_dapo: 1 rows, scorer math_dapo$" out
     grep -q "^prompts *2 strings, 1 lists of messages; chat template: tokenizer$" out
     grep -q "^prompt *tokens: least 1, mean 4.0, median 5, 90% 5, 99% 5, most 6$" out
-    grep -q "^ *6 *1  #*$" out && ! grep -q "^bad" out && [ ! -s err ]
+    grep -q "^ *6 *1  #*$" out
+    not grep -q "^bad" out
+    [ ! -s err ]
     j "[.rows, .usable, .batches, .left_over, .data_source.math_dapo.scorer, .prompt_tokens.max, .prompt_tokens.bars, .bad]" \
         "[3,3,1,1,\"math_dapo\",6,[0,1,0,0,0,1,1],[]]"'
 ok "all that is wrong is reported together, by reason, with file and line" '
     exits 65 check bad.jsonl
     grep -q "^rows *7 in 1 file, 3 usable$" out
     grep -q "^bad *4 rows$" out
-    grep -q "^  2 rows: prompt is missing, wanted a string" out && grep -q "^    bad.jsonl:2, 5$" out
+    grep -q "^  2 rows: prompt is missing, wanted a string" out
+    grep -q "^    bad.jsonl:2, 5$" out
     grep -q "^  1 rows: prompt is missing.*; reward_model is a number, wanted an object" out
-    grep -q "^  1 rows: not JSON at byte" out && grep -q "^    bad.jsonl:6$" out
+    grep -q "^  1 rows: not JSON at byte" out
+    grep -q "^    bad.jsonl:6$" out
     grep -q "^special tokens *spelled 2 times in the content of 1 rows.*: bad.jsonl:7 (2)$" out
     grep -q "^repeated *1 rows have the prompt of an earlier one: bad.jsonl:8$" out
     grep -q "^ground truth *missing in 2 rows$" out
-    grep -q "^data_source *x: 1 rows, no built-in scorer$" out && grep -q "(none): 2 rows" out
+    grep -q "^data_source *x: 1 rows, no built-in scorer$" out
+    grep -q "(none): 2 rows" out
     grep -q "these rows will not do: 4 bad rows (--skip-bad leaves them out), 1 rows without a scorer" err
     j "[.bad[0].rows, .bad[0].first, .special_tokens.rows, .repeated_prompts.first, .no_ground_truth]" \
         "[2,[\"bad.jsonl:2\",\"bad.jsonl:5\"],1,[\"bad.jsonl:8\"],2]"'
@@ -59,12 +65,14 @@ ok "with options that accept them the same rows are fine" '
     check bad.jsonl --skip-bad --map ".data_source = \"exact\""'
 ok "overlong rows under each policy: an error, filtered, cut" '
     exits 65 check good.jsonl --max-prompt-length 5
-    grep -q "^overlong *1 rows (--truncation error): good.jsonl:1 (6)$" out && grep -q "most 6; limit 5" out
+    grep -q "^overlong *1 rows (--truncation error): good.jsonl:1 (6)$" out
+    grep -q "most 6; limit 5" out
     grep -q "1 overlong rows (--truncation filter" err
     check good.jsonl --max-prompt-length 5 --truncation filter
     grep -q "^rows *3 in 1 file, 2 usable$" out
     check good.jsonl --max-prompt-length 5 --truncation left
-    grep -q "^truncated *1 rows$" out && grep -q "3 usable" out'
+    grep -q "^truncated *1 rows$" out
+    grep -q "3 usable" out'
 ok "too few rows for a batch, and none at all" '
     exits 65 check good.jsonl --batch-size 4; grep -q "too few rows for a batch" err
     check good.jsonl --batch-size 4 --remainder keep
@@ -73,10 +81,13 @@ ok "too few rows for a batch, and none at all" '
 ok "rows to train on: lengths of responses, rows without a trained token, no scorer asked for" '
     printf "%s\n" "{\"prompt\": \"a\", \"response\": \"ac\"}" "{\"prompt\": \"a\", \"response\": \"\"}" >s.jsonl
     check s.jsonl --sft --no-eos
-    grep -q "^response *tokens: least 0, mean 1.0" out && grep -q "^no loss *1 rows" out && ! grep -q data_source out
+    grep -q "^response *tokens: least 0, mean 1.0" out
+    grep -q "^no loss *1 rows" out
+    not grep -q data_source out
     echo "{\"prompt\": \"a\", \"chosen\": \"ac\", \"rejected\": \"a\", \"data_source\": \"x\"}" >p.jsonl
     check p.jsonl --preference --batch-size 1
-    grep -q "^longer response *tokens: least 3" out && grep -q "batches of 1 pairs" out'
+    grep -q "^longer response *tokens: least 3" out
+    grep -q "batches of 1 pairs" out'
 ok "begin tokens: more than one, or none where the tokenizer has one" '
     echo "{\"prompt\": [{\"role\": \"user\", \"content\": \"<s>hi\"}]}" >b.jsonl
     fallback=$REPO/tests/golden/text/fallback
@@ -87,7 +98,8 @@ ok "begin tokens: more than one, or none where the tokenizer has one" '
     grep -q "^begin token *none in 1 rows" out'
 ok "the validation set; max samples; several files" '
     verl-data -q --check -m "$bytes" --validate "data.val_files=[good.jsonl,good.jsonl]" >out
-    grep -q "^rows *6 in 2 files, 6 usable$" out && grep -q "^repeated *3 rows" out
+    grep -q "^rows *6 in 2 files, 6 usable$" out
+    grep -q "^repeated *3 rows" out
     check good.jsonl data.train_max_samples=2; grep -q "^rows *2 in" out'
 ok "the report cannot be written: 74" '
     exits 74 verl-data -q --check -m "$bytes" good.jsonl -o /dev/full 2>err'

@@ -34,10 +34,11 @@ for arch in llama qwen2 qwen3 mistral; do
     ok "$arch: shards and back to one file, bit for bit; a bf16 copy twice is the same" "
         verl-model init -q -o $arch $S --arch $arch --eos-id 1
         verl-model convert -q $arch -o $arch.n --shard-size 9000
-        [ -f $arch.n/model.safetensors.index.json ] && [ ! -f $arch.n/model.safetensors ]
+        [ -f $arch.n/model.safetensors.index.json ]
+        [ ! -f $arch.n/model.safetensors ]
         verl-model convert -q $arch.n -o $arch.1
         cmp $arch/model.safetensors $arch.1/model.safetensors
-        [ \$(verl-model hash $arch | cut -c-32) = \$(verl-model hash $arch.n | cut -c-32) ]
+        equal \"\$(verl-model hash $arch | cut -c-32)\" \"\$(verl-model hash $arch.n | cut -c-32)\"
         verl-model convert -q $arch -o $arch.h --dtype bf16
         verl-model convert -q $arch.h -o $arch.h2
         cmp $arch.h/model.safetensors $arch.h2/model.safetensors
@@ -70,35 +71,48 @@ ok 'init --value-head has random ones' "
     verl-model init -q -o v2 $S --value-head
     verl-model info v2 --json --tensors | jq -e '.tensors[] | select(.name == \"score.weight\") | .rms > 0'"
 ok 'a directory that is not what its config.json says: 65 naming file and tensor' "
-    cp -r a x && sed -i 's/\"intermediate_size\": 48/\"intermediate_size\": 40/' x/config.json
+    cp -r a x
+    sed -i 's/\"intermediate_size\": 48/\"intermediate_size\": 40/' x/config.json
     exits 65 verl-model info x 2>err
     grep -q 'x/model.safetensors: tensor model.layers.0.mlp.gate_proj.weight has shape .48, 32.; config.json makes it .40, 32.' err
-    cp -r a y && sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' y/config.json
+    cp -r a y
+    sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' y/config.json
     exits 65 verl-model info y 2>err
     grep -q 'tensor model.layers.2.input_layernorm.weight is missing' err
-    cp -r a z && sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' z/config.json
+    cp -r a z
+    sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' z/config.json
     exits 65 verl-model info z 2>err
     grep -q 'tensor model.layers.1.input_layernorm.weight has no place' err
-    cp -r a w && sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' w/config.json
+    cp -r a w
+    sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' w/config.json
     exits 65 verl-model info w 2>err
     grep -q 'lm_head.weight differs from model.embed_tokens.weight' err"
 ok 'what is not implemented is refused by name' "
-    cp -r a g && sed -i 's/\"model_type\": \"llama\"/\"model_type\": \"gemma2\"/; s/LlamaForCausalLM/Gemma2ForCausalLM/' g/config.json
-    exits 65 verl-model info g 2>err && grep -q Gemma2ForCausalLM err
+    cp -r a g
+    sed -i 's/\"model_type\": \"llama\"/\"model_type\": \"gemma2\"/; s/LlamaForCausalLM/Gemma2ForCausalLM/' g/config.json
+    exits 65 verl-model info g 2>err
+    grep -q Gemma2ForCausalLM err
     sed -i 's/\"Gemma2ForCausalLM\"/3/; s/gemma2/llama/' g/config.json
-    exits 65 verl-model info g 2>err && grep -q 'architectures is 3; expected class names' err
-    cp -r a h && sed -i 's/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/' h/config.json
-    exits 65 verl-model info h 2>err && grep -q gelu err
-    exits 69 verl-model convert x.gguf -o q 2>err && grep -q GGUF err"
+    exits 65 verl-model info g 2>err
+    grep -q 'architectures is 3; expected class names' err
+    cp -r a h
+    sed -i 's/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/' h/config.json
+    exits 65 verl-model info h 2>err
+    grep -q gelu err
+    exits 69 verl-model convert x.gguf -o q 2>err
+    grep -q GGUF err"
 ok 'a cut or missing file' "
-    cp -r a cut && truncate -s -5 cut/model.safetensors
+    cp -r a cut
+    truncate -s -5 cut/model.safetensors
     exits 65 verl-model info cut 2>err
     grep -q cut/model.safetensors err
     exits 66 verl-model info none 2>err
-    cp -r llama.n shard && rm shard/model-00002-of-*
+    cp -r llama.n shard
+    rm shard/model-00002-of-*
     exits 66 verl-model info shard 2>err
     grep -q 'shard/model-00002' err
-    mkdir e && exits 66 verl-model info e 2>err
+    mkdir e
+    exits 66 verl-model info e 2>err
     exits 64 verl-model inof a 2>err
     grep -q 'known: init' err"
 ok 'output to a full disk is noticed' "

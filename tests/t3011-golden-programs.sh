@@ -99,7 +99,8 @@ kl() {
     verl-dump --meta out.dp >>"results/$n"
 }
 ok 'kl: values of every type, the reward with them, metrics: verl-advantage' 'golden kl kl
-    jq -c "if .token_level_rewards then .kl = (.token_level_rewards | map(-.)) else . end" results.jsonl >x && mv x results.jsonl
+    jq -c "if .token_level_rewards then .kl = (.token_level_rewards | map(-.)) else . end" results.jsonl >x
+    mv x results.jsonl
     verdict kl token_level_rewards=token_level_rewards token_level_rewards=rewards kl=kl metrics=metrics'
 
 # ---- rollout correction ----

@@ -24,7 +24,7 @@ for k in 0 1 2; do
         [ \$(wc -l <got.json) = 1 ]
         jq '.cases[] | select(.name == \"validation_$k\") | .outputs.logged' $GOLDEN >want.json
         same got.json want.json
-        [ \$(jq length got.json) = \$(jq length want.json) ]"
+        equal \"\$(jq length got.json)\" \"\$(jq length want.json)\""
 done
 ok "rows may lie in any order" "
     verl-dump val.dp | sort | verl-batch from-json --like val.dp | verl-eval >other.json
@@ -117,7 +117,8 @@ ok "files of different steps are 65, a damaged file is 65, an empty directory 66
     verl-batch set-meta -i step/reward.dp global_steps 8 -o step/reward.dp
     exits 65 verl-eval metrics step 2>err; grep -q 'of step' err
     step data_0_critic1
-    head -c 300 step/adv.dp >cut && mv cut step/adv.dp
+    head -c 300 step/adv.dp >cut
+    mv cut step/adv.dp
     exits 65 verl-eval metrics step 2>err; grep -q adv.dp err
     mkdir nothing; exits 66 verl-eval metrics nothing; exits 66 verl-eval metrics nowhere"
 ok "a file with other rows than the update saw is needed for nothing, or what it had is left out, said" "
@@ -126,9 +127,11 @@ ok "a file with other rows than the update saw is needed for nothing, or what it
     verl-batch slice 1: -i step/values.dp -o step/values.dp
     verl-eval metrics step >got.json 2>err
     grep -q 'values.dp: .* rows.*; metrics of values are left out' err
-    jq -e 'has(\"critic/values/mean\") | not' got.json && jq -e 'has(\"critic/score/mean\")' got.json
+    jq -e 'has(\"critic/values/mean\") | not' got.json
+    jq -e 'has(\"critic/score/mean\")' got.json
     verl-dump -k uid,sample step/values.dp | verl-batch from-json | verl-batch set-meta global_steps 7 -o step/values.dp
-    verl-eval -q metrics step >got.json 2>err && [ ! -s err ]"
+    verl-eval -q metrics step >got.json 2>err
+    [ ! -s err ]"
 ok "log-probs: entropy, off-policy metrics and probability differences" "
     step data_0_critic1
     verl-dump step/gen.dp | jq -c '{uid, sample, old_log_probs: [.response_mask[] | . * -1],

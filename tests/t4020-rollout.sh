@@ -22,9 +22,10 @@ ok "meta_info: how it was sampled, from which weights" "
     jq -e '.n == 2 and .temperature == 1 and .top_p == 1 and .top_k == -1 and .global_steps == 3 and
         .logprobs_mode == \"full_vocabulary\" and .stop_token_ids == [2] and
         (.compute | IN(\"fp32\", \"bf16\"))' meta
-    [ \$(jq -r .rollout_log_probs_weights.hash meta) = \$(verl-model hash model | cut -d' ' -f1) ]"
+    equal \"\$(jq -r .rollout_log_probs_weights.hash meta)\" \"\$(verl-model hash model | cut -d' ' -f1)\""
 ok "no path, time or number of threads in the file" "
-    mkdir -p elsewhere && cp -r model elsewhere/other
+    mkdir -p elsewhere
+    cp -r model elsewhere/other
     verl-rollout -q -m elsewhere/other rollout.response_length=8 -i p.dp -o g.dp rollout.n=2 --threads 2
     cmp gen.dp g.dp"
 ok "a stop id ends a response and is its last valid token" "
@@ -34,7 +35,8 @@ ok "a stop id ends a response and is its last valid token" "
         length)] | [.[0], .[1], .[2], .[0] == \"length\" and .[3] != 8]' | sort -u >got
     printf '%s\n' '[\"length\",false,false,false]' '[\"stop\",false,true,false]' | cmp got -"
 ok "an end id that is no id is 65; one outside the vocabulary is told and left out" "
-    cp -rL model ends && chmod -R u+w ends
+    cp -rL model ends
+    chmod -R u+w ends
     for id in '\"2\"' 2.5 -2 '[2,\"x\"]' '{}'; do
         jq --argjson id \"\$id\" '.eos_token_id = \$id' model/config.json >ends/config.json
         exits 65 verl-rollout -q -m ends -i p.dp -o g.dp rollout.response_length=8 2>log
@@ -54,7 +56,9 @@ ok "the step and the seed are part of a draw" "
     verl-dump g.dp -f .responses >b
     rollout -i p.dp -o g.dp rollout.n=2 --seed 2
     verl-dump g.dp -f .responses >c
-    ! cmp -s a b && ! cmp -s a c && ! cmp -s b c"
+    not cmp -s a b
+    not cmp -s a c
+    not cmp -s b c"
 ok "more samples begin with the fewer" "
     rollout -i p.dp -o g.dp rollout.n=5
     verl-dump g.dp -f 'select(.sample < 2) | .responses' | cmp - a"
@@ -82,7 +86,7 @@ ok "other columns are repeated with their rows" "
     verl-dump p.dp | awk '{ sub(/}\$/, \",\\\"data_source\\\":\\\"s\" NR \"\\\"}\"); print }' |
         verl-batch from-json -q --like p.dp -o q.dp
     rollout -i q.dp -o g.dp rollout.n=3
-    verl-dump g.dp -r -f '.data_source' | awk '\$1 != \"s\" int((NR - 1) / 3 + 1) { exit 1 }'"
+    verl-dump g.dp -r -f '.data_source' | awk '\$1 != \"s\" int((NR - 1) / 3 + 1) { bad = 1 } END { exit bad || !NR }'"
 
 ok "--time-limit: rows end as aborted, in order, and the batch is whole" "
     rollout -i p.dp -o g.dp rollout.n=2 --time-limit 1e-9
@@ -182,7 +186,8 @@ ok "options that contradict: 64" "
     refused 64 'temperature' -m model -i p.dp --temperature nan"
 ok "--stream to a file: 64" "refused 64 'stream' -m model -i p.dp --stream"
 ok "logits that overflow: 65 with row and position, no output" "
-    cp -r model bad && chmod -R u+w bad
+    cp -r model bad
+    chmod -R u+w bad
     n=\$(wc -c <bad/model.safetensors)
     awk 'BEGIN { for (i = 0; i < 32; i++) printf \"\\377\\377\\177\\177\" }' | LC_ALL=C cat >big
     [ \$(wc -c <big) = 128 ]

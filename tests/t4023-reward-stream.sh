@@ -45,7 +45,8 @@ ok 'documents that are there are scored while the writer is still at it' '
         head -c $half gen.stream
         i=0 # the second half is sent only when a row of the first was scored
         while [ ! -e scored.0 ] && [ $i -lt 300 ]; do sleep 0.05; i=$((i + 1)); done
-        [ -e scored.0 ] && ls scored.* | wc -l >early
+        [ -e scored.0 ]
+        ls scored.* | wc -l >early
         tail -c +$((half + 1)) gen.stream
     } | verl-reward -q -m . --command "sh slow.sh" -j 2 -o s.dp
     [ -s early ]; [ "$(cat early)" -lt 18 ]

@@ -41,7 +41,7 @@ by_value() { # JQ FILTER: a response to its text in the input
 
 ok 'the score is the head at the last token of the conversation by the model'\''s template' '
     score -i in.dp -o out.dp
-    [ "$(see out.dp .score)" = "$(by_value "gsub(\"<\\\\|im_end\\\\|>\"; \"\\u0001\")")" ]
+    equal "$(see out.dp .score)" "$(by_value "gsub(\"<\\\\|im_end\\\\|>\"; \"\\u0001\")")"
     [ "$(see out.dp .score | tr " " "\n" | sort -u | wc -l)" = 5 ]
     [ "$(see out.dp "[.rm_scores|to_entries[]|select(.value != 0)|.key]|tostring")" = "[1] [11] [14] [1] [9]" ]
     [ "$(see out.dp ".rm_scores == .token_level_scores")" = "true true true true true" ]
@@ -52,10 +52,10 @@ ok 'a response that spells special tokens is told of, and can be plain text' '
     verl-reward -m policy -R rm -i in.dp -o out.dp 2>err
     grep -q "1 of 5 responses spell special tokens of the reward model" err
     score --rm-plain-special -i in.dp -o plain.dp
-    [ "$(see plain.dp .score)" = "$(by_value .)" ]'
+    equal "$(see plain.dp .score)" "$(by_value .)"'
 ok 'with special tokens kept, the end token goes all the same' '
     score --keep-special -i in.dp -o keep.dp
-    [ "$(see keep.dp .score)" = "$(see out.dp .score)" ]'
+    equal "$(see keep.dp .score)" "$(see out.dp .score)"'
 ok 'the bits depend on neither micro-batch nor neighbours' '
     score --micro-batch 1 -i in.dp -o one.dp
     score reward_model.forward_max_token_len_per_gpu=40 -i in.dp -o forty.dp
@@ -63,10 +63,10 @@ ok 'the bits depend on neither micro-batch nor neighbours' '
     cmp out.dp forty.dp
     verl-batch -q slice 3:4 -i in.dp -o fourth.dp
     score -i fourth.dp -o fourth1.dp
-    [ "$(see fourth1.dp .score)" = "$(see out.dp .score | cut -d" " -f4)" ]'
+    equal "$(see fourth1.dp .score)" "$(see out.dp .score | cut -d" " -f4)"'
 ok 'verl'\''s keys are the same as the option' '
     verl-reward -q -m policy reward_model.enable=true reward_model.model.path=rm -i in.dp -o keys.dp
-    [ "$(see keys.dp .score)" = "$(see out.dp .score)" ]
+    equal "$(see keys.dp .score)" "$(see out.dp .score)"
     exits 64 verl-reward -q -m policy reward_model.enable=true -i in.dp -o no.dp'
 ok 'ids as they are: the score at the last response token' '
     verl-model init -q -o same --head reward $M --vocab 97 --positions 64
@@ -77,22 +77,22 @@ ok 'ids as they are: the score at the last response token' '
         {prompts: ([range(38 - length)|0] + .), responses: [0],
          attention_mask: ([range(38 - length)|0] + map(1) + [1])}" |
         verl-batch from-json -q | verl-value -q -m same -o v.dp
-    [ "$(see as.dp .score)" = "$(see v.dp .values[0])" ]
+    equal "$(see as.dp .score)" "$(see v.dp .values[0])"
     verl-batch -q drop -k raw_prompt -i in.dp -o noraw.dp
     verl-reward -q -m policy -R same input_tokenizer=null -i noraw.dp -o as2.dp
-    [ "$(see as.dp .score)" = "$(see as2.dp .score)" ]
+    equal "$(see as.dp .score)" "$(see as2.dp .score)"
     exits 65 score -i noraw.dp -o no.dp 2>err
     grep -q "no raw_prompt" err'
 ok 'beside another scorer the row has rm_score' '
     score --jq "{score: (.rm_score * 2), rm: .rm_score}" -i in.dp -o jq.dp
-    [ "$(see jq.dp .rm)" = "$(see out.dp .score)" ]
+    equal "$(see jq.dp .rm)" "$(see out.dp .score)"
     [ "$(see jq.dp "(.score / .rm - 2) | fabs < 1e-6")" = "true true true true true" ]
     [ "$(see jq.dp "(.rm_scores|add) == .rm")" = "true true true true true" ]
     score --scorer exact -i in.dp -o rule.dp
     [ "$(see rule.dp .score)" = "1 0 0 1 0" ]
-    [ "$(see rule.dp "(.rm_scores|add)")" = "$(see out.dp .score)" ]
+    equal "$(see rule.dp "(.rm_scores|add)")" "$(see out.dp .score)"
     verl-reward -q -m policy --jq .rm_score -i rule.dp -o later.dp
-    [ "$(see later.dp .score)" = "$(see out.dp .score)" ]'
+    equal "$(see later.dp .score)" "$(see out.dp .score)"'
 ok 'as a rule among others, with a weight' '
     score --rule exact --rule rm:0.5 -i in.dp -o sum.dp
     [ "$(see sum.dp "(.score_rm - (.rm_scores|add)) | fabs < 1e-6")" = "true true true true true" ]
@@ -100,7 +100,7 @@ ok 'as a rule among others, with a weight' '
     [ "$(see sum.dp .acc)" = "1 0 0 1 0" ]
     echo "reward: {scorers: [exact, {name: rm, weight: 0.5}]}" >two.yaml
     verl-reward -q -m policy -c two.yaml -i out.dp -o sum2.dp
-    [ "$(see sum2.dp .score)" = "$(see sum.dp .score)" ]
+    equal "$(see sum2.dp .score)" "$(see sum.dp .score)"
     exits 65 verl-reward -q -m policy --rule rm -i in.dp -o no.dp 2>err
     grep -q "row 0 .*rm needs a reward model" err'
 ok 'an input that is too long has no score, unless it is cut' '
@@ -115,7 +115,7 @@ ok 'an input that is too long has no score, unless it is cut' '
     [ "$(see val.dp .score | cut -d" " -f2)" = -3 ]
     verl-reward -m policy -R rm max_length=33 --rm-truncate right -i in.dp -o cut.dp 2>err
     grep -q "1 of 5 inputs cut to 33 tokens (right)" err
-    [ "$(see cut.dp .score | cut -d" " -f1)" = "$(see out.dp .score | cut -d" " -f1)" ]
+    equal "$(see cut.dp .score | cut -d" " -f1)" "$(see out.dp .score | cut -d" " -f1)"
     score max_length=33 --rm-truncate left -i in.dp -o left.dp 2>err
     [ "$(see cut.dp .score | cut -d" " -f2)" != "$(see left.dp .score | cut -d" " -f2)" ]
     verl-reward -q -m policy -i inv.dp -o again.dp
@@ -123,7 +123,7 @@ ok 'an input that is too long has no score, unless it is cut' '
 ok 'a prompt that is a string is the user'\''s message; another kind is a reason' '
     verl-dump -q --no-text in.dp | jq -c ".raw_prompt = .raw_prompt[0].content" | verl-batch from-json -q --like in.dp -o str.dp
     score -i str.dp -o str1.dp
-    [ "$(see str1.dp .score)" = "$(see out.dp .score)" ]
+    equal "$(see str1.dp .score)" "$(see out.dp .score)"
     verl-dump -q --no-text in.dp | jq -c ".raw_prompt = 7" | verl-batch from-json -q --like in.dp -o seven.dp
     exits 65 score -i seven.dp -o no.dp 2>err
     grep -q "row 0 .*neither a list of messages nor a string" err'
@@ -136,12 +136,13 @@ ok 'rows whose response is empty or whose template fails have a reason' '
     grep -q "row 2 .*not Hi" err
     [ "$(see strict.dp ".score|type")" = "number number string number number" ]'
 ok 'a template of its own from a file; none is 65 and says how to give one' '
-    mkdir bare && cp rm/config.json rm/model.safetensors rmtok/tokenizer.json bare
+    mkdir bare
+    cp rm/config.json rm/model.safetensors rmtok/tokenizer.json bare
     exits 65 verl-reward -q -m policy -R bare -i in.dp -o no.dp 2>err
     grep -q "no chat template: give one with --rm-template" err
     printf %s "$(cat chat.jinja)" >chat2.jinja
     verl-reward -q -m policy -R bare --rm-template chat2.jinja -i in.dp -o bare.dp
-    [ "$(see bare.dp .score)" = "$(see out.dp .score)" ]
+    equal "$(see bare.dp .score)" "$(see out.dp .score)"
     zstd -dcq bare.dp >whole
     [ "$(grep -ac chat2.jinja whole)" = 0 ]
     grep -aq "xxh3 [0-9a-f]" whole'
@@ -158,7 +159,7 @@ ok 'options without their scorer are told of; a critic is scored like a reward m
     grep -q -e "--judge-retries has no effect without --judge" err
     verl-model convert -q rm -o rmv --head value
     verl-reward -q -m policy -R rmv -i in.dp -o x.dp
-    [ "$(see x.dp .score)" = "$(see out.dp .score)" ]'
+    equal "$(see x.dp .score)" "$(see out.dp .score)"'
 ok 'what is no reward model is refused; --delta writes the new columns' '
     verl-model init -q -o lm $M --tokenizer rmtok
     exits 65 verl-reward -q -m policy -R lm -i in.dp -o no.dp 2>err

@@ -48,7 +48,7 @@ ok 'the default request shows task, reference and answer' '
     see out.dp .judge_text >text
     grep -q "Score: X" text
     tr "|" "\n" <text >/dev/null
-    verl-dump -q --no-text out.dp | jq -e ".judge_text | endswith(\"# Task\n[user]\n2+2?\n\n# Reference answer\n4\n\n# Answer to grade\nabc\")"'
+    verl-dump -q --no-text out.dp | jq -es "length > 0 and all(.judge_text | endswith(\"# Task\n[user]\n2+2?\n\n# Reference answer\n4\n\n# Answer to grade\nabc\"))"'
 page=$REPO/man/verl-judge.7
 block() { # N: the page's Nth literal block
     awk -v n="$1" '/^\.Bd/ { on = ++k == n; next } /^\.Ed/ { on = 0 } on' "$page" | sed 's/\\e/\\/g'
@@ -57,7 +57,7 @@ ok 'verl-judge(7) shows the filters that are built in' '
     at=/chat
     judge --judge-filter 1 -i one.dp -o a.dp
     judge --judge-filter 1 --judge-request "$(block 1)" -i one.dp -o b.dp
-    [ "$(see a.dp .judge_text)" = "$(see b.dp .judge_text)" ]
+    equal "$(see a.dp .judge_text)" "$(see b.dp .judge_text)"
     at=/good
     judge --judge-filter "$(block 2)" -i good.dp -o out.dp
     [ "$(see out.dp .score)" = "1|0.25|0.5|0" ]'
@@ -195,7 +195,7 @@ if have_mpi; then
         at=/good
         judge -i good.dp -o a.dp
         verl-mpi 2 verl-reward -q -m policy --judge "$URL/good/v1" --judge-model m -i good.dp -o b.dp 9>&-
-        [ "$(see a.dp .score)" = "$(see b.dp .score)" ]'
+        equal "$(see a.dp .score)" "$(see b.dp .score)"'
 else
     skip "$why"
 fi

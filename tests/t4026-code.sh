@@ -132,7 +132,7 @@ ok 'hostile programs: contained, reported, the host untouched' '
     [ -z "$(ls host)" ]
     kill -0 $alive
     kill $alive
-    ! pgrep -f "sleep 9[78].$$"'
+    not pgrep -f "sleep 9[78].$$"'
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     chmod 755 "$T"
     user="setpriv --reuid=1999999998 --regid=1999999998 --clear-groups"
@@ -146,7 +146,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
             [ -z "$(ls host)" ]
             kill -0 $alive
             kill $alive
-            ! pgrep -f "sleep 9[78].$$"'
+            not pgrep -f "sleep 9[78].$$"'
     else
         skip "an ordinary user cannot read $BUILD"
     fi

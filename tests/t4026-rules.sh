@@ -53,7 +53,7 @@ reward:
     - length:-0.5,max=11,as=long
 END
     score -c run.yaml -i in.dp -o c.dp
-    [ "$(see c.dp ".score, .score_long|tostring")" = "$(see o.dp ".score, .score_long|tostring")" ]'
+    equal "$(see c.dp ".score, .score_long|tostring")" "$(see o.dp ".score, .score_long|tostring")"'
 ok 'the columns are components of gdpo' '
     verl-batch select -q -k uid,sample,prompts,responses,attention_mask,score,token_level_scores,reward_error,score_source,score_tags -i o.dp -o part.dp
     verl-advantage -q -e gdpo "algorithm.gdpo_reward_keys=[score_source,score_tags]" -i part.dp -o adv.dp

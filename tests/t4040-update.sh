@@ -14,7 +14,8 @@ sft='--role sft -m m -i b.dp optim.lr=3e-3 data.train_batch_size=16 trainer.tota
 
 ok 'the first ratio is exactly 1: no KL, no clipping, loss = - mean advantage' "
     verl-update -q -s a1 -m m -i old.dp ppo_mini_batch_size=48 -o m.dp
-    [ \$(metric m.dp actor/ppo_kl) = 0 ] && [ \$(metric m.dp actor/pg_clipfrac) = 0 ]
+    [ \$(metric m.dp actor/ppo_kl) = 0 ]
+    [ \$(metric m.dp actor/pg_clipfrac) = 0 ]
     verl-dump old.dp | jq -s '[.[] | .advantages[:(.response_mask | add)]] | flatten | add / length' >mean
     verl-dump --schema m.dp | jq -e --slurpfile mean mean '(.meta_info.metrics[\"actor/pg_loss\"] + \$mean[0]) | fabs < 1e-6'"
 ok 'without old_log_probs the rollout log-probs of the same weights are taken: the same bits' "
@@ -23,7 +24,7 @@ ok 'without old_log_probs the rollout log-probs of the same weights are taken: t
         rollout_log_probs_weights \"\$(verl-dump --schema old.dp | jq -c .meta_info.old_log_probs_weights)\" -o ro.dp
     verl-update -s a2 -m m -i ro.dp ppo_mini_batch_size=48 -o m.dp 2>err
     grep -q 'rollout_log_probs are used' err
-    [ \$(hash_of a1) = \$(hash_of a2) ]
+    equal \"\$(hash_of a1)\" \"\$(hash_of a2)\"
     verl-batch set-meta -q logprobs_mode kept_set -i ro.dp -o ro2.dp
     exits 65 verl-update -s a3 -m m -i ro2.dp -o m.dp 2>err
     grep -q 'column old_log_probs is missing' err"
@@ -52,7 +53,7 @@ ok 'a prompt that rows share is computed once: the same loss, a gradient equal b
         awk -v a=\$(metric shared.dp \$k) -v b=\$(metric each.dp \$k) \
             'BEGIN { d = a - b; s = a < 0 ? -a : a; exit !((d < 0 ? -d : d) <= 1e-5 * s + 1e-9) }'
     done
-    ! cmp -s g1/current/exp_avg.safetensors g2/current/exp_avg.safetensors
+    not cmp -s g1/current/exp_avg.safetensors g2/current/exp_avg.safetensors
     for cut in '--micro-batch 1' '--micro-batch 5 --threads 2' '--recompute' \
         'actor.ppo_max_token_len_per_gpu=20'; do
         rm -rf s
@@ -65,7 +66,7 @@ ok 'a token budget, and fp32, too' "
         rm -rf s t
         verl-update -q -s s $sft --compute \$c -o x.dp
         verl-update -q -s t $sft --compute \$c data.max_token_len_per_gpu=17 -o y.dp
-        [ \$(hash_of s) = \$(hash_of t) ]
+        equal \"\$(hash_of s)\" \"\$(hash_of t)\"
     done 2>err || { grep -q 'no instruction' err; }"
 ok 'sft learns the toy; the metrics say what was done' "
     verl-update -q -s long --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16 \
@@ -73,7 +74,8 @@ ok 'sft learns the toy; the metrics say what was done' "
     first=\$(metric sft.dp train/loss) last=\$(metric x.dp train/loss)
     echo \"loss \$first, then \$last\"
     awk -v a=\$first -v b=\$last 'BEGIN { exit !(b < 0.6 * a) }'
-    [ \$(metric x.dp train/optimizer_steps) = 150 ] && [ \$(metric x.dp train/rows) = 2400 ]
+    [ \$(metric x.dp train/optimizer_steps) = 150 ]
+    [ \$(metric x.dp train/rows) = 2400 ]
     jq -e '.schedule_position == 150 and .total_steps == 150 and .optimizer_steps == 150' long/current/state.json"
 ok '89: sft killed between two saves goes on from the last one to the same bits' "
     line='verl-update -q -s part --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16
@@ -85,16 +87,18 @@ ok '89: sft killed between two saves goes on from the last one to the same bits'
     \$line -o x.dp
     verl-update -q -s whole --role sft -m m -i b.dp optim.lr=1e-2 data.train_batch_size=16 \
         trainer.total_training_steps=20 -o y.dp
-    [ \$(hash_of part) = \$(hash_of whole) ]
+    equal \"\$(hash_of part)\" \"\$(hash_of whole)\"
     verl-dump --schema x.dp | jq .meta_info >x.json
     verl-dump --schema y.dp | jq .meta_info | cmp - x.json"
 ok 'the actor raises the log-probs of good answers and lowers those of bad ones' "
     verl-update -q -s act -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
     verl-logprob -q -m act -i b.dp -o new.dp
-    verl-dump old.dp >o.json && verl-dump new.dp >n.json
+    verl-dump old.dp >o.json
+    verl-dump new.dp >n.json
     paste -d '\n' o.json n.json | jq -s '[range(0; length; 2) as \$i | .[\$i] as \$o | .[\$i + 1] as \$n |
         ((\$n.old_log_probs | add) - (\$o.old_log_probs | add)) * \$o.advantages[0]] | add' >gain
-    cat gain && jq -e '. > 0' gain"
+    cat gain
+    jq -e '. > 0' gain"
 ok 'the critic comes closer to the returns' "
     verl-update -q -s cr --role critic -m m -i val.dp critic.optim.lr=3e-3 ppo_mini_batch_size=16 \
         ppo_epochs=10 critic.cliprange_value=100 -o x.dp
@@ -120,7 +124,7 @@ ok '83: rows without a valid token change nothing; none at all is 65' "
         verl-batch from-json -q --like old.dp -i - -o less.dp
     verl-update -q -s ma -m m -i masked.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
     verl-update -q -s le -m m -i less.dp optim.lr=1e-3 ppo_mini_batch_size=48 -o x.dp
-    [ \$(hash_of ma) = \$(hash_of le) ]
+    equal \"\$(hash_of ma)\" \"\$(hash_of le)\"
     verl-dump old.dp | jq -c '.response_mask |= map(0)' | verl-batch from-json -q --like old.dp -i - -o none.dp
     exits 65 verl-update -s no -m m -i none.dp -o x.dp 2>err
     grep -q 'no row has a valid token' err"
@@ -132,7 +136,8 @@ ok '85: a gradient that is not finite: skipped, counted, the tensor named; nothi
     grep -q 'step 1 skipped: the gradient of .* is not finite' err
     [ \$(readlink inf/current) = v000000 ]
     verl-update -s inf -m m -i inf.dp optim.lr=1e-3 ppo_mini_batch_size=12 \$big -o x.dp 2>err
-    [ \$(metric x.dp actor/skipped_steps) = 1 ] && [ \$(metric x.dp actor/optimizer_steps) = 3 ]
+    [ \$(metric x.dp actor/skipped_steps) = 1 ]
+    [ \$(metric x.dp actor/optimizer_steps) = 3 ]
     jq -e '.skipped == 1 and .optimizer_steps == 3' inf/current/state.json"
 ok 'a batch with something wrong is 65 and says what' "
     exits 65 verl-update -s w -m m -i b.dp -o x.dp 2>err
@@ -192,7 +197,7 @@ ok 'bypass mode: old log-probs are the rollout s; without correction it is vanil
         rm -rf s t
         \$bypass -s s rollout_correction.loss_type=\${l%:*} -o x.dp
         verl-update -q -m m -i was.dp -s t optim.lr=1e-2 ppo_mini_batch_size=24 policy_loss.loss_mode=\${l#*:} -o y.dp
-        [ \$(hash_of s) = \$(hash_of t) ]
+        equal \"\$(hash_of s)\" \"\$(hash_of t)\"
     done
     metric x.dp rollout_corr/k3_kl | grep -v null
     exits 65 verl-update -s s4 -m m -i old.dp bypass_mode=true -o x.dp 2>err

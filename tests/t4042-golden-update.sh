@@ -106,6 +106,7 @@ ok 'entropy bonus: the loss falls by coefficient times the mean entropy, which v
     jq -s '{ outputs: ([.[].entropys[]] | add / length) }' base-4-6.json >case.json
     same entropy '[\$m[\"actor/entropy_loss\"], \$c.outputs], [\$m[\"actor/loss\"], -0.5 * \$c.outputs]'"
 ok 'a wrong number would be seen' "
-    jq -c '.outputs *= 1.001' case.json >c && mv c case.json
+    jq -c '.outputs *= 1.001' case.json >c
+    mv c case.json
     if same entropy '[\$m[\"actor/entropy_loss\"], \$c.outputs]'; then false; fi"
 done_testing

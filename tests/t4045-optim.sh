@@ -10,10 +10,12 @@ O=optim.override_optimizer_config
 files() { (cd "$1/current/" && echo *.safetensors); }
 
 ok 'each optimizer remembers its own: files, record' "
-    $sft -s adamw -o x.dp && [ \"\$(files adamw)\" = 'exp_avg.safetensors exp_avg_sq.safetensors params.safetensors' ]
+    $sft -s adamw -o x.dp
+    [ \"\$(files adamw)\" = 'exp_avg.safetensors exp_avg_sq.safetensors params.safetensors' ]
     $sft -s ams $O.amsgrad=true -o x.dp
     [ \"\$(files ams)\" = 'exp_avg.safetensors exp_avg_sq.safetensors max_exp_avg_sq.safetensors params.safetensors' ]
-    $sft -s sgd optim.optimizer=SGD optim.lr=0.1 -o x.dp && [ \"\$(files sgd)\" = params.safetensors ]
+    $sft -s sgd optim.optimizer=SGD optim.lr=0.1 -o x.dp
+    [ \"\$(files sgd)\" = params.safetensors ]
     $sft -s mom optim.optimizer=SGD $O.momentum=0.9 optim.lr=0.1 -o x.dp
     [ \"\$(files mom)\" = 'momentum_buffer.safetensors params.safetensors' ]
     jq -e '.optimizer == \"SGD\" and .optimizer_steps == 8 and .momentum_buffer_hash and (has(\"exp_avg_hash\") | not)' mom/current/state.json
@@ -39,7 +41,8 @@ ok 'a killed run goes on to the same bits, whatever it remembers' "
         kill_at state-linked \$line -s part -o x.dp
         \$line -s part -o x.dp
         \$line -s whole -o y.dp
-        [ \$(hash_of part) = \$(hash_of whole) ] && cmp x.dp y.dp
+        equal \"\$(hash_of part)\" \"\$(hash_of whole)\"
+        cmp x.dp y.dp
     done"
 ok 'a state of another optimizer is refused, saying how to go on' "
     exits 64 $sft -s adamw optim.optimizer=SGD trainer.total_epochs=1 -o x.dp 2>err
@@ -62,8 +65,12 @@ ok 'verl s form in a YAML: a map, or null' "
     printf 'optim:\n  override_optimizer_config: {eps: 1.0e-3}\n' >eps.yaml
     printf 'optim:\n  override_optimizer_config: null\n' >null.yaml
     rm -rf a b c d
-    $sft -s a -c eps.yaml -o x.dp && $sft -s b $O.eps=1e-3 -o y.dp && [ \$(hash_of a) = \$(hash_of b) ]
-    $sft -s c -c null.yaml -o x.dp && $sft -s d -o y.dp && [ \$(hash_of c) = \$(hash_of d) ]"
+    $sft -s a -c eps.yaml -o x.dp
+    $sft -s b $O.eps=1e-3 -o y.dp
+    equal \"\$(hash_of a)\" \"\$(hash_of b)\"
+    $sft -s c -c null.yaml -o x.dp
+    $sft -s d -o y.dp
+    equal \"\$(hash_of c)\" \"\$(hash_of d)\""
 ok 'weight decay acts on every weight, as verl; optim.decay=matrices spares the norms' "
     rm -rf a b
     norm() { verl-model info --json --tensors \$1 | jq '[.tensors[] | select(.name | test(\"norm\")) | .max] | max'; }

@@ -17,8 +17,9 @@ ok 'the first loss is log 2, no margin; pairs are counted, not rows' "
     $dpo -s one ppo_mini_batch_size=24 -o m.dp
     awk -v l=\$(metric m.dp actor/dpo_loss) 'BEGIN { exit !(l > 0.693147 && l < 0.693148) }'
     [ \$(metric m.dp actor/rewards_margins) = 0 ]
-    [ \$(metric m.dp actor/rows) = 48 ] && [ \$(metric m.dp actor/optimizer_steps) = 1 ]
-    [ \$(metric m.dp actor/policy_chosen_logps) = \$(metric m.dp actor/reference_chosen_logps) ]
+    [ \$(metric m.dp actor/rows) = 48 ]
+    [ \$(metric m.dp actor/optimizer_steps) = 1 ]
+    equal \"\$(metric m.dp actor/policy_chosen_logps)\" \"\$(metric m.dp actor/reference_chosen_logps)\"
     jq -e '.role == \"dpo\" and .schedule_position == 1' one/current/state.json"
 ok 'it learns: accuracy 1, the margin grows, the chosen rise against the rejected' "
     $dpo -s learn ppo_epochs=12 -o m.dp
@@ -39,8 +40,9 @@ ok 'rows may lie anywhere: the order of rows in a pair does not show' "
     verl-batch reorder -q \$(seq -s, 0 23),\$(seq -s, 29 52),\$(seq -s, 24 28) -i pairs.dp -o moved.dp
     rm -rf s && $dpo -s s -i moved.dp -o x.out 2>/dev/null || verl-update -q --role dpo -m m -i moved.dp -s s \
         optim.lr=2e-3 ppo_mini_batch_size=8 -o x.out
-    rm -rf t && $dpo -s t -o y.out
-    [ \$(hash_of s) = \$(hash_of t) ]"
+    rm -rf t
+    $dpo -s t -o y.out
+    equal \"\$(hash_of s)\" \"\$(hash_of t)\""
 ok 'every loss and form runs and differs' "
     rm -f hashes
     for o in dpo_loss_type=sigmoid dpo_loss_type=ipo dpo_loss_type=hinge dpo_loss_type=sppo \
@@ -52,7 +54,8 @@ ok 'every loss and form runs and differs' "
     done
     [ \$(sort -u hashes | wc -l) = 10 ]
     verl-batch drop -q -k ref_log_prob -i pairs.dp -o noref.dp
-    rm -rf s && verl-update -q --role dpo -m m -s s -i noref.dp reference_free=true -o x.dp
+    rm -rf s
+    verl-update -q --role dpo -m m -s s -i noref.dp reference_free=true -o x.dp
     exits 65 verl-update --role dpo -m m -s s2 -i noref.dp -o x.dp 2>err
     grep -q 'verl-logprob --as ref' err"
 ok 'the schedule advances by steps, over one call; a killed run goes on to the same bits' "
@@ -62,7 +65,8 @@ ok 'the schedule advances by steps, over one call; a killed run goes on to the s
     jq -e '.progress.step == 2 and .schedule_position == 2' part/current/state.json
     \$line -s part -o x.dp
     \$line -s whole -o y.dp
-    [ \$(hash_of part) = \$(hash_of whole) ] && cmp x.dp y.dp
+    equal \"\$(hash_of part)\" \"\$(hash_of whole)\"
+    cmp x.dp y.dp
     jq -e '.schedule_position == 6 and .total_steps == 6' part/current/state.json"
 ok 'pairs that are none are refused by row' "
     bad() { verl-dump pairs.dp | jq -c \"\$1\" | verl-batch from-json -q --like pairs.dp -o bad.dp

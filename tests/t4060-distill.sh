@@ -14,8 +14,8 @@ D=distillation.distillation_loss
 distill="verl-update -q -m m -i t.dp optim.lr=3e-3 ppo_mini_batch_size=12 distillation.enabled=true"
 
 ok 'the columns: log-probs fall, the sampled token is among them where it is likely, ids are ids' "
-    verl-dump t.dp | jq -e '.teacher_topk_ids[0] | length == 6' >/dev/null
-    verl-dump t.dp | jq -es 'all(.[]; . as \$r | all(range(\$r.response_mask | add); . as \$t |
+    verl-dump t.dp | jq -es 'length > 0 and all(.teacher_topk_ids[0] | length == 6)' >/dev/null
+    verl-dump t.dp | jq -es 'length > 0 and all(.[]; . as \$r | all(range(\$r.response_mask | add); . as \$t |
         (\$r.teacher_topk_log_probs[\$t] | . == (sort | reverse)) and
         (\$r.teacher_topk_ids[\$t] | length == (unique | length)) and
         ((\$r.teacher_topk_ids[\$t] | index(\$r.responses[\$t])) as \$k |
@@ -36,21 +36,26 @@ ok 'the same bytes for every cut and number of threads; teacher_log_probs alone 
     grep -q 'the teacher has 20 ids' err"
 ok 'with the policy s own ids the lists are the union of both' "
     verl-logprob -q -m m -i b.dp --own-topk 4 -o own.dp
-    verl-dump -k old_log_probs,entropys own.dp >own.json && verl-dump -k old_log_probs,entropys old.dp | cmp - own.json
+    verl-dump -k old_log_probs,entropys own.dp >own.json
+    verl-dump -k old_log_probs,entropys old.dp | cmp - own.json
     verl-logprob -q --as teacher --topk 6 -m teach -i own.dp -o both.dp
-    verl-dump both.dp >both.json && verl-dump t.dp >t.json
+    verl-dump both.dp >both.json
+    verl-dump t.dp >t.json
     jq -n --slurpfile a both.json --slurpfile b t.json -e 'all(range(\$b | length); . as \$i | \$a[\$i] as \$x | \$b[\$i] as \$y |
         all(range(\$x.response_mask | add); . as \$t | \$x.teacher_topk_ids[\$t] as \$ids | (\$ids | map(select(. >= 0))) as \$real |
             (\$ids | length == 10) and \$ids[:6] == \$y.teacher_topk_ids[\$t] and (\$real | length == (unique | length)) and
             (\$real | sort) == (\$ids[:6] + \$x.old_topk_ids[\$t] | unique) and
             \$x.teacher_topk_log_probs[\$t][:6] == \$y.teacher_topk_log_probs[\$t]))'
     for cut in '--micro-batch 1' '--micro-batch 7 --threads 2'; do
-        verl-logprob -q --as teacher --topk 6 -m teach -i own.dp \$cut -o u.dp && cmp both.dp u.dp
+        verl-logprob -q --as teacher --topk 6 -m teach -i own.dp \$cut -o u.dp
+        cmp both.dp u.dp
     done
     rm -rf s r
     line=\"verl-update -q -m m -i both.dp distillation.enabled=true $D.use_task_rewards=false $D.loss_mode=reverse_kl_topk ppo_mini_batch_size=24 optim.lr=5e-3\"
-    \$line -s s -o x.dp && \$line -s r --micro-batch 5 -o y.dp
-    cmp x.dp y.dp && cmp s/current/params.safetensors r/current/params.safetensors"
+    \$line -s s -o x.dp
+    \$line -s r --micro-batch 5 -o y.dp
+    cmp x.dp y.dp
+    cmp s/current/params.safetensors r/current/params.safetensors"
 ok 'every mode runs, differs, and no cut shows' "
     rm -f hashes
     for o in loss_mode=k1 loss_mode=k3 loss_mode=k3+ loss_mode=forward_kl_topk loss_mode=reverse_kl_topk loss_mode=jsd_topk \
@@ -66,9 +71,11 @@ ok 'every mode runs, differs, and no cut shows' "
         done
     done
     [ \$(sort -u hashes | wc -l) = 16 ]
-    rm -rf s && $distill -s s $D.loss_mode=forward_kl_topk $D.loss_max_clamp=0.1 -o x.dp
+    rm -rf s
+    $distill -s s $D.loss_mode=forward_kl_topk $D.loss_max_clamp=0.1 -o x.dp
     [ \$(metric x.dp distillation/clamped_tokens) -gt 0 ]
-    rm -rf s && $distill -s s $D.loss_mode=forward_kl_topk $D.log_prob_min_clamp=-1 -o y.dp
+    rm -rf s
+    $distill -s s $D.loss_mode=forward_kl_topk $D.log_prob_min_clamp=-1 -o y.dp
     [ \$(metric x.dp distillation/loss) != \$(metric y.dp distillation/loss) ]"
 ok 'alone it needs no advantages and draws the policy to the teacher' "
     verl-batch select -q -k uid,sample,prompts,responses,attention_mask,response_mask,teacher_log_probs,teacher_topk_ids,teacher_topk_log_probs -i t.dp -o only.dp

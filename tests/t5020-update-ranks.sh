@@ -19,8 +19,8 @@ as_model() {
 relative() {
     as_model "$1" ga
     as_model "$2" gb
-    scale=$(verl-model info ga --json --tensors | jq '[.tensors[].max] | max')
-    gap=$(verl-model diff --json ga gb 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+    scale=$(verl-model info ga --json --tensors | jq -e '[.tensors[].max] | max')
+    gap=$(verl-model diff --json ga gb 2>/dev/null | tail -n 1 | jq -e .max_abs_diff)
     awk -v g="$gap" -v s="$scale" 'BEGIN { printf "%g\n", g / s }'
 }
 
@@ -32,7 +32,7 @@ for role in actor critic; do
             verl-mpi $n verl-update -q -s $role$n --role $role -m m -i $in $key.optim.lr=1e-3 \
                 ppo_mini_batch_size=21 --threads 1 -o $role$n.dp
             g=\$(relative ${role}1 $role$n)
-            w=\$(verl-model diff --json ${role}1 $role$n 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+            w=\$(verl-model diff --json ${role}1 $role$n 2>/dev/null | tail -n 1 | jq -e .max_abs_diff)
             echo \"gradient \$g, weights \$w\"
             awk -v g=\$g -v w=\$w 'BEGIN { exit !(g <= 1e-5 && w <= 2e-3) }'"
     done
@@ -41,7 +41,7 @@ ok 'the same number of ranks gives the same bits, whatever the micro-batches' "
     for cut in '--micro-batch 1' '--micro-batch 9'; do
         rm -rf s
         verl-mpi 3 verl-update -q -s s -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=21 \$cut --threads 1 -o x.dp
-        [ \$(hash_of s) = \$(hash_of actor3) ]
+        equal \"\$(hash_of s)\" \"\$(hash_of actor3)\"
         cmp x.dp actor3.dp
     done"
 ok 'dpo: pairs stay together on 1 and 3 ranks' "
@@ -63,7 +63,7 @@ ok 'statistics over the step: clip_cov picks the same tokens on 1 and 3 ranks' "
     g=\$(relative cov1 cov3)
     echo \"gradient \$g\"
     awk -v g=\$g 'BEGIN { exit !(g <= 1e-5) }'
-    [ \$(metric cov1.dp actor/pg_clipfrac) = \$(metric cov3.dp actor/pg_clipfrac) ]"
+    equal \"\$(metric cov1.dp actor/pg_clipfrac)\" \"\$(metric cov3.dp actor/pg_clipfrac)\""
 verl-dump old.dp | jq -c '.ref_log_prob = (.old_log_probs | map(. - 0.3)) | .old_log_probs |= (. as $x | [range(length) as $t | $x[$t] + 0.4 * (($t * 7 % 5) / 4 - 0.5)])' |
     verl-batch from-json -q --like old.dp --dtype ref_log_prob=F32 -o off.dp
 same_on_2() { # OPTION...: metrics, the norm of the gradient among them
@@ -87,7 +87,7 @@ ok '87: more ranks than rows, several mini-batches, sft' "
         verl-mpi \$n verl-update -q -s sft\$n --role sft -m m -i b.dp optim.lr=1e-3 data.train_batch_size=7 \
             trainer.total_epochs=1 --threads 1 -o sft\$n.dp
     done
-    w=\$(verl-model diff --json sft1 sft3 2>/dev/null | tail -n 1 | jq .max_abs_diff)
+    w=\$(verl-model diff --json sft1 sft3 2>/dev/null | tail -n 1 | jq -e .max_abs_diff)
     awk -v w=\$w 'BEGIN { exit !(w <= 2e-3) }'"
 ok 'rank 0 publishes once; the line again, on another number of ranks, has nothing to do' "
     [ \$(ls -d actor3/v* | wc -l) = 2 ]

@@ -83,7 +83,7 @@ sleep 0.3
 kill -9 \$\$
 EOF
     exits 75 verl-mpi 2 sh brood.sh </dev/null >out 2>err
-    ! pgrep -f "sleep 65.$$" >/dev/null'
+    not pgrep -f "sleep 65.$$"'
 ok 'a time limit' '
     exits 75 verl-mpi --timeout 1 2 "$comm" hang </dev/null >out 2>err
     tail -1 err | grep -q "not done after 1 seconds"'

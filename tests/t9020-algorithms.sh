@@ -22,8 +22,12 @@ ok 'every script has a preset of its name or a loop of its own, and explains its
     for s in $ex/*.sh; do
         n=$(basename $s .sh)
         case $n in lib | outside_rollout) continue ;; esac
-        sh $s --help >help && grep -q "^grpo.sh\|^$n.sh" help
-        if grep -q "^PRESET=.* exec" $s; then grep -q "^ *algorithm:" help && cmp -s $ex/presets/$n.yaml $ex/presets/$n.yaml; fi
+        sh $s --help >help
+        grep -q "^grpo.sh\|^$n.sh" help
+        if grep -q "^PRESET=.* exec" $s; then
+            grep -q "^ *algorithm:" help
+            [ -s $ex/presets/$n.yaml ]
+        fi
     done'
 ok 'every preset is read by every stage without a complaint' '
     for p in $ex/presets/*.yaml; do
@@ -50,11 +54,14 @@ ok 'a preset wins over the config, a word over both; an unknown one is 64 with t
     options w/step_000001/update_actor.dp >o; cat o; grep -q "loss_agg_mode\": *\"seq-mean-token-sum\"" o
     options w/step_000001/adv.dp >o; cat o; grep -q "norm_adv_by_std_in_grpo\": *false" o
     rc=0; PRESET=grp $ex/grpo.sh 2>err || rc=$?
-    [ $rc = 64 ] && grep -q "known:.*drgrpo" err'
+    [ $rc = 64 ]
+    grep -q "known:.*drgrpo" err'
 ok 'ppo: the actor waits for the critic' '
     RUN=warm $ex/ppo.sh $small critic.ppo_mini_batch_size=4 trainer.critic_warmup=2
-    [ ! -e warm/step_000001/update_actor.dp ] && [ -e warm/step_000002/update_actor.dp ]
-    [ $(readlink warm/critic/current) = v000002 ] && [ $(readlink warm/actor/current) = v000001 ]'
+    [ ! -e warm/step_000001/update_actor.dp ]
+    [ -e warm/step_000002/update_actor.dp ]
+    [ $(readlink warm/critic/current) = v000002 ]
+    [ $(readlink warm/actor/current) = v000001 ]'
 
 # ---- verl's names of a step's metrics ----
 # five LIST: NAME/mean and the like
@@ -78,7 +85,8 @@ lacks() { jq -r keys[] $1 | sort >have && sort $2 | comm -23 - have >lack && cat
 ok 'a GRPO step with a KL loss has every metric of verl'\''s under its name, a PPO step too' '
     KL=0.01 RUN=named STEPS=1 $ex/grpo.sh $small
     lacks named/metrics.jsonl names.grpo
-    head -n 1 ppo/metrics.jsonl >m && lacks m names.ppo'
+    head -n 1 ppo/metrics.jsonl >m
+    lacks m names.ppo'
 if have_mpi; then
     ok 'they do not depend on the number of ranks' '
         KL=0.01 RUN=ranks STEPS=1 LAUNCH="verl-mpi 2" $ex/grpo.sh $small
@@ -100,29 +108,33 @@ ok 'dapo: two steps of full batches, every group differs' '
 ok 'its rounds take new prompts each, also across steps; the next step goes on behind them' '
     ls d/step_000001/prompts_*.dp d/step_000002/prompts_*.dp
     for f in d/step_00000[12]/prompts_*.dp; do verl-dump -k uid $f; done | sort >uids
-    [ $(wc -l <uids) = $(uniq uids | wc -l) ] && [ $(wc -l <uids) -gt 12 ]
-    jq -es "all(.[]; .\"timing_s/gen\" > 0 and .\"filter_groups/kept_prompts\" == 8 and .\"train/num_gen_batches\" >= 1)" d/metrics.jsonl
+    [ $(wc -l <uids) = $(uniq uids | wc -l) ]
+    [ $(wc -l <uids) -gt 12 ]
+    jq -es "length > 0 and all(.[]; .\"timing_s/gen\" > 0 and .\"filter_groups/kept_prompts\" == 8 and .\"train/num_gen_batches\" >= 1)" d/metrics.jsonl
     [ $(jq -s "map(.\"train/num_gen_batches\") | add" d/metrics.jsonl) = $(ls d/step_00000[12]/prompts_*.dp | wc -l) ]
     RUN=off exits 64 $ex/dapo.sh $dapo algorithm.filter_groups.enable=false'
 ok 'its penalty on long answers is in the rewards, not in the accuracy' '
     verl-dump -k response_mask,token_level_scores,acc,overlong_reward d/step_000001/reward_01.dp |
-        jq -es "all(.[]; ((.token_level_scores | add) - .acc - .overlong_reward | fabs) < 1e-6 and
+        jq -es "length > 0 and all(.[]; ((.token_level_scores | add) - .acc - .overlong_reward | fabs) < 1e-6 and
             .overlong_reward == (if (.response_mask | add) == 4 then -1 else 0 end))"'
 ok 'started again it finds its work done; cut off between rounds it goes on to the same weights' '
     RUN=d $ex/dapo.sh $dapo
     [ $(readlink d/actor/current) = v000002 ]
     mkdir -p e/step_000001
-    RUN=e STEPS=1 $ex/dapo.sh $dapo && rm e/step_000001/[aour]*.dp e/step_000001/gen_02.dp e/step_000001/metrics.json
+    RUN=e STEPS=1 $ex/dapo.sh $dapo
+    rm e/step_000001/[aour]*.dp e/step_000001/gen_02.dp e/step_000001/metrics.json
     RUN=e STEPS=1 $ex/dapo.sh $dapo
     cmp d/step_000001/adv.dp e/step_000001/adv.dp'
 ok '79: a filter that nothing passes ends after max_num_gen_batches rounds with status 3' '
     REWARD="verl-reward --jq 1" RUN=n exits 3 $ex/dapo.sh $dapo max_num_gen_batches=2 2>err
     grep -q "0 prompts kept, fewer than --target 8 after 2 rounds" err
-    [ -e n/step_000001/gen_02.dp ] && [ ! -e n/step_000001/gen_03.dp ] && [ ! -e n/step_000001/reward.dp ]'
+    [ -e n/step_000001/gen_02.dp ]
+    [ ! -e n/step_000001/gen_03.dp ]
+    [ ! -e n/step_000001/reward.dp ]'
 ok 'the built-in scorers get the lengths from data.max_response_length' '
     REWARD= RUN=b STEPS=1 exits 3 $ex/dapo.sh $dapo max_num_gen_batches=1 2>err
     grep -q "max_resp_len=4 .*overlong_buffer_cfg.len=1 " b/step_000001/reward_01.cmd
-    { cat $CONFIG && printf "reward_model: {reward_kwargs: {overlong_buffer_cfg: {len: 2}}}\n"; } >long.yaml
+    { cat $CONFIG; printf "reward_model: {reward_kwargs: {overlong_buffer_cfg: {len: 2}}}\n"; } >long.yaml
     CONFIG=long.yaml REWARD= RUN=b2 STEPS=1 exits 3 $ex/dapo.sh $dapo max_num_gen_batches=1
     grep -q "max_resp_len=4 .*overlong_buffer_cfg.len=2 " b2/step_000001/reward_01.cmd
     verl-dump --schema b/step_000001/reward_01.dp | grep -q overlong_reward'
@@ -137,13 +149,14 @@ ok 'sft: a model, the loss said; the same line again does nothing' '
 ok 'dpo: pairs of a data set, two steps; the margin is there' '
     jq -c "{prompt, chosen: .response, rejected: (.response + \"1\")}" sft.jsonl | head -n 16 >pairs.jsonl
     DATA=pairs.jsonl CONFIG= RUN=dpo $ex/dpo.sh actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.optim.lr=1e-3 2>err
-    cat err && grep -q "loss 0.6[0-9]*, pairs in order [0-9.]*, the model is dpo/model/current" err
+    cat err
+    grep -q "loss 0.6[0-9]*, pairs in order [0-9.]*, the model is dpo/model/current" err
     meta dpo/update_dpo.dp .metrics | jq -e ".\"actor/optimizer_steps\" == 2"'
 ok 'online dpo: two steps of best against worst' '
     REWARD=$half RUN=od $ex/online_dpo.sh $small
     [ $(readlink od/actor/current) = v000002 ]
     verl-dump -k uid,score,preference od/step_000001/pairs.dp |
-        jq -es "group_by(.uid) | all(.[]; length == 2 and (sort_by(.preference) | .[0].score < .[1].score))"
+        jq -es "group_by(.uid) | length > 0 and all(.[]; length == 2 and (sort_by(.preference) | .[0].score < .[1].score))"
     RUN=od0 STEPS=1 $ex/online_dpo.sh $small actor_rollout_ref.actor.optim.lr=0 # changes nothing, and may be published
-    jq -es "all(.[]; .\"actor/dpo_loss\" > 0 and has(\"critic/score/mean\") and .\"timing_s/gen\" > 0)" od/metrics.jsonl'
+    jq -es "length > 0 and all(.[]; .\"actor/dpo_loss\" > 0 and has(\"critic/score/mean\") and .\"timing_s/gen\" > 0)" od/metrics.jsonl'
 done_testing

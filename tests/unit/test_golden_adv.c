@@ -192,7 +192,7 @@ static void test_functional(void **state)
     };
 
     (void)state;
-    grun_file("functional", runners, NULL, 1e-4);
+    grun_file("functional", runners, 1e-4);
 }
 
 /* ---- advantages ---- */
@@ -293,7 +293,7 @@ static void test_advantage(void **state)
     };
 
     (void)state;
-    grun_file("advantage", runners, NULL, 1e-4);
+    grun_file("advantage", runners, 1e-4);
 }
 
 /* ---- KL and schedules ---- */
@@ -403,7 +403,7 @@ static void test_kl(void **state)
     };
 
     (void)state;
-    grun_file("kl", runners, NULL, 1e-4);
+    grun_file("kl", runners, 1e-4);
 }
 
 static int run_schedule(struct gcase *c)
@@ -431,7 +431,7 @@ static void test_schedule(void **state)
     static const struct grunner runners[] = { { "lr_schedule", run_schedule }, { 0 } };
 
     (void)state;
-    grun_file("lr_schedule", runners, NULL, 1e-9);
+    grun_file("lr_schedule", runners, 1e-9);
 }
 
 int main(void)

@@ -44,7 +44,7 @@ static void test_agg(void **state)
     static const struct grunner runners[] = { { "agg_loss", run_agg }, { 0 } };
 
     (void)state;
-    grun_file("agg_loss", runners, NULL, 1e-4);
+    grun_file("agg_loss", runners, 1e-4);
 }
 
 static double nullable(struct gcase *c, const char *key, double otherwise)
@@ -102,6 +102,7 @@ static void want_metrics(struct gcase *c, const struct vl_loss_sums *s)
 {
     int64_t obj = vl_json_get(c->j, c->out, "metrics"), k = obj + 1;
 
+    assert_true(obj >= 0);
     for (uint32_t a = 0; a < c->j->node[obj].count; a++) {
         int64_t v = k + 1;
         double got;
@@ -158,7 +159,7 @@ static void test_policy(void **state)
     };
 
     (void)state;
-    grun_file("policy_loss", runners, NULL, 1e-4);
+    grun_file("policy_loss", runners, 1e-4);
 }
 
 static int run_ppo(struct gcase *c)
@@ -195,7 +196,7 @@ static void test_ppo(void **state)
     static const struct grunner runners[] = { { "ppo_loss", run_ppo }, { 0 } };
 
     (void)state;
-    grun_file("ppo_loss", runners, NULL, 1e-4);
+    grun_file("ppo_loss", runners, 1e-4);
 }
 
 static int run_value(struct gcase *c)
@@ -227,7 +228,7 @@ static void test_value(void **state)
     static const struct grunner runners[] = { { "value_loss", run_value }, { 0 } };
 
     (void)state;
-    grun_file("value_loss", runners, NULL, 1e-4);
+    grun_file("value_loss", runners, 1e-4);
 }
 
 int main(void)

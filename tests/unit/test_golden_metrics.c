@@ -15,6 +15,7 @@ static void want_object(struct gcase *c, int64_t obj, const char *prefix,
                         const struct vl_metrics *m, int exact)
 {
     int64_t k = obj + 1;
+    assert_true(obj >= 0);
     size_t members = c->j->node[obj].count;
 
     for (uint32_t a = 0; a < members; a++) {
@@ -276,7 +277,7 @@ static void test_metrics(void **state)
     };
 
     (void)state;
-    grun_file("metrics", runners, NULL, 1e-4);
+    grun_file("metrics", runners, 1e-4);
 }
 
 /* ---- rollout_correction.json, bypass_mode.json ---- */
@@ -373,7 +374,7 @@ static void test_rollout_correction(void **state)
     };
 
     (void)state;
-    grun_file("rollout_correction", runners, NULL, 1e-4);
+    grun_file("rollout_correction", runners, 1e-4);
 }
 
 static int run_bypass(struct gcase *c)
@@ -422,7 +423,7 @@ static void test_bypass(void **state)
     static const struct grunner runners[] = { { "bypass_mode", run_bypass }, { 0 } };
 
     (void)state;
-    grun_file("bypass_mode", runners, NULL, 1e-4);
+    grun_file("bypass_mode", runners, 1e-4);
 }
 
 /* ---- reward_shaping.json ---- */
@@ -499,7 +500,7 @@ static void test_reward_shaping(void **state)
     };
 
     (void)state;
-    grun_file("reward_shaping", runners, NULL, 1e-4);
+    grun_file("reward_shaping", runners, 1e-4);
 }
 
 /* ---- balance.json ---- */
@@ -581,7 +582,7 @@ static void test_balance(void **state)
     };
 
     (void)state;
-    grun_file("balance", runners, NULL, 1e-4);
+    grun_file("balance", runners, 1e-4);
 }
 
 int main(void)

@@ -539,7 +539,7 @@ static void test_adamw(void **state)
     static const struct grunner runners[] = { { "adamw", run_adamw }, { 0 } };
 
     (void)state;
-    grun_file("optimizer", runners, NULL, 1e-5);
+    grun_file("optimizer", runners, 1e-5);
 }
 
 static void test_adamw_unchanged(void **state)

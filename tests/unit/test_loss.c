@@ -123,7 +123,7 @@ static void check_slope(const struct data *d, const struct vl_actor_opts *o, con
 
     for (int a = 0; a < n; a++)
         want += g[tokens[a]];
-    if (fabs(got - want) > 1e-5 + 2e-4 * fabs(want))
+    if (!(fabs(got - want) <= 1e-5 + 2e-4 * fabs(want)))
         fail_msg("%s agg %d token %d: slope %.8g, gradient %.8g", name, o->pg.agg, tokens[0], got,
                  want);
 }

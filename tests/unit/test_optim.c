@@ -89,7 +89,7 @@ static void test_formulas(void **state)
                 assert_int_equal(changed, N);
                 for (int j = 0; j < N; j++) {
                     want[j] = reference(c, want[j], g[j], m[j], t);
-                    if (fabs(p[j] - want[j]) > 2e-6 * (1 + fabs(want[j])))
+                    if (!(fabs(p[j] - want[j]) <= 2e-6 * (1 + fabs(want[j]))))
                         fail_msg("%s, step %d, weight %d: %.9g, wanted %.9g", c->name, t, j, p[j],
                                  want[j]);
                 }

@@ -21,7 +21,7 @@ static struct vl_pref_opts options(const char *name)
 
 static void near(double x, double want)
 {
-    if (fabs(x - want) > 1e-12 * (1 + fabs(want)))
+    if (!(fabs(x - want) <= 1e-12 * (1 + fabs(want))))
         fail_msg("%.17g, wanted %.17g", x, want);
 }
 

@@ -104,7 +104,7 @@ static int case_differs(const struct vl_json *j, int64_t c, const struct vl_scor
         number(j, vl_json_is(j, want, VL_JSON_OBJECT) ? vl_json_get(j, want, "score") : want);
     double acc = vl_json_get(j, want, "acc") >= 0 ? number(j, vl_json_get(j, want, "acc")) : score;
 
-    return got->why || fabs(got->score - score) > 1e-9 || fabs(got->acc - acc) > 1e-9 ||
+    return got->why || !(fabs(got->score - score) <= 1e-9) || !(fabs(got->acc - acc) <= 1e-9) ||
            pred_differs(j, want, got);
 }
 

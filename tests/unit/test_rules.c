@@ -43,7 +43,7 @@ static double score(const char *rule, const char *args, const char *text, const 
 #define SCORE(x, rule, args, text, truth)                                                          \
     do {                                                                                           \
         double got = score(rule, args, text, truth);                                               \
-        if (fabs(got - (x)) > 1e-12)                                                               \
+        if (!(fabs(got - (x)) <= 1e-12))                                                           \
             fail_msg("%s scores '%s' for '%s' with %g", rule, text, truth, got);                   \
     } while (0)
 
@@ -252,7 +252,7 @@ static void lengths(void **state)
         struct vl_score s = { 0 };
 
         run("length", t[i].args, "", 0, "", t[i].tokens, &s);
-        if (fabs(s.score - t[i].x) > 1e-12)
+        if (!(fabs(s.score - t[i].x) <= 1e-12))
             fail_msg("%s, %d tokens: %g", t[i].args, (int)t[i].tokens, s.score);
         vl_score_free(&s);
     }

@@ -200,7 +200,7 @@ static void check_gradient(struct bench *t, const char *what)
         }
         memcpy(p, p0, bytes);
         rate = (up - down) / (2 * eps);
-        if (fabs(rate - norm) > 0.01 * norm + 2e-4 * total)
+        if (!(fabs(rate - norm) <= 0.01 * norm + 2e-4 * total))
             fail_msg("%s, %s: the loss changes at %g, the gradient's norm is %g", what, a->name,
                      rate, norm);
     }
