@@ -31,12 +31,21 @@ static struct span last_box(const char *s, size_t n)
     return a;
 }
 
+/* The next dollar that no backslash escapes. */
+static const char *dollar(const char *s, const char *from, const char *end)
+{
+    while (from < end && (from = memchr(from, '$', (size_t)(end - from))) && from > s &&
+           from[-1] == '\\')
+        from++;
+    return from < end ? from : NULL;
+}
+
 /* The formula that ends last between two equal marks, or open and close. */
 static struct span last_formula(const char *s, size_t n)
 {
     static const char *const pair[][2] = { { "\\(", "\\)" }, { "\\[", "\\]" } };
     struct span best = { 0 };
-    const char *p = NULL, *q, *end = s + n;
+    const char *p, *q, *end = s + n;
 
     for (size_t k = 0; k < 2; k++) {
         const char *close = vl_tex_rfind(s, n, pair[k][1]);
@@ -45,20 +54,17 @@ static struct span last_formula(const char *s, size_t n)
         if (open && (!best.s || close > best.s + best.n))
             best = (struct span){ open + 2, (size_t)(close - open - 2) };
     }
-    for (q = s; (q = memchr(q, '$', (size_t)(end - q)));) { /* dollars pair up from the left */
-        const char *from = q + 1, *to;
-
-        if (from < end && *from == '$')
-            from++;
-        to = memchr(from, '$', (size_t)(end - from));
-        if (!to)
+    for (p = dollar(s, s, end); p; p = q) { /* dollars pair up from the left */
+        p += p + 1 < end && p[1] == '$';
+        q = dollar(s, p + 1, end);
+        if (!q)
             break;
-        p = from;
-        if (to > p && (!best.s || to > best.s + best.n))
-            best = (struct span){ p, (size_t)(to - p) };
-        q = to + 1;
-        if (q < end && *q == '$')
-            q++;
+        if (q + 1 < end && is_digit(q[1])) /* "$5 and $7": the second opens, too */
+            continue;
+        if (q > p + 1 && (!best.s || q > best.s + best.n))
+            best = (struct span){ p + 1, (size_t)(q - p - 1) };
+        q += q + 1 < end && q[1] == '$';
+        q = dollar(s, q + 1, end);
     }
     return best;
 }

@@ -142,6 +142,9 @@ static void where_the_answer_is(void **state)
     SCORE(1, "math_verify", NULL, "**Answer:** 7\nthanks", "7");
     SCORE(1, "math_verify", NULL, "we have \\(a\\) and \\(12\\)", "12");
     SCORE(1, "math_verify", NULL, "that makes 1,200 apples", "1200");
+    SCORE(1, "math_verify", NULL, "it is $\\frac{1}{2}$ at $5 and $7", "0.5");
+    SCORE(1, "math_verify", NULL, "he pays $5 and $7", "7");
+    SCORE(1, "math_verify", NULL, "\\$5 and \\$7, so $$x=3$$", "3");
     SCORE(1, "math_verify", NULL, "\\boxed{5}", "\\boxed{5}");
     SCORE(0, "math_verify", NULL, "no answer at all", "5");
     SCORE(0.1, "math_verify", "{\"format_score\":0.1}", "\\boxed{6}", "5");
