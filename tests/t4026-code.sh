@@ -237,6 +237,15 @@ ok 'verdicts of a service' '
     service -i s.dp -o p.dp
     verl-dump diff o.dp p.dp
     cmp o.dp p.dp'
+at=f
+ok 'what a service gives is compared exactly, unless asked otherwise' '
+    cases "200=$(run Success Finished "3
+")" "200=$(run Success Finished "3 ")" | code_batch x.dp
+    service -i x.dp -o o.dp
+    [ "$(see o.dp .score)" = 0.5 ]
+    at=g
+    service --args "{\"exact\":false}" -i x.dp -o o.dp
+    [ "$(see o.dp .score)" = 1 ]'
 at=c
 ok 'a service that fails is a failure, not a score' '
     { cases "200=$good" "500"; cases "200=$(run SandboxError "" "")"; cases "200=%5B%5D"; cases "200=hm"

@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define WEAK_WAY "; --sandbox=weak does without namespaces, with less protection (verl-sandbox(7))"
@@ -179,6 +180,17 @@ _Noreturn static void child(const struct run *r)
     box_inside(&r->plan);
 }
 
+/* A limit on processes that others have reached for a moment is waited out, up to 2 s. */
+static pid_t patient_clone(unsigned long flags)
+{
+    const struct timespec nap = { .tv_nsec = 50000000 };
+    pid_t pid;
+
+    for (int i = 0; (pid = box_clone(flags)) < 0 && errno == EAGAIN && i < 40; i++)
+        nanosleep(&nap, NULL);
+    return pid;
+}
+
 static int start(struct run *r)
 {
     const unsigned long spaces =
@@ -188,10 +200,10 @@ static int start(struct run *r)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler of ours runs in the child */
-    r->pid = box_clone(flags);
+    r->pid = patient_clone(flags);
     if (r->pid < 0 && r->plan.root && !r->o->weak && errno != EAGAIN && errno != ENOMEM) {
         r->plan.userns = 0; /* root needs none for the others */
-        r->pid = box_clone(spaces);
+        r->pid = patient_clone(spaces);
     }
     if (r->pid == 0)
         child(r);

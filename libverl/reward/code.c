@@ -17,7 +17,6 @@
 enum { FIRST_CASES = 10 };
 
 static const char *const names[] = {
-
     [VL_CODE_WRONG] = "wrong answer",    [VL_CODE_TIME] = "timeout",
     [VL_CODE_MEMORY] = "memory",         [VL_CODE_OUTPUT] = "output limit",
     [VL_CODE_RUNTIME] = "runtime error", [VL_CODE_COMPILE] = "compile error",
@@ -110,7 +109,7 @@ void vl_code_judge(const struct vl_code_args *a, const struct vl_code_cases *c, 
         vl_code_case_text(c, c->want[k], &want);
     s = want.n ? want.s : "";
     is = c->fn ? vl_code_same_value(got, n, s, want.n)
-               : vl_code_same_text(got, n, s, want.n, a->exact);
+               : vl_code_same_text(got, n, s, want.n, a->exact > 0);
     if (!is)
         say(out, VL_CODE_WRONG,
             vl_asprintf("printed '%.*s', expected '%.*s'", (int)(n < 60 ? n : 60), got,

@@ -33,12 +33,12 @@ struct vl_code_args {
     } language;
     int pass_fraction; /* score: passed / run of the first `cases`; else 1 if all pass, or 0 */
     double cases;      /* cases run at most, 0: all; NaN: 10 for the fraction, else all */
-    int exact;         /* outputs are equal but for line feeds at the end */
+    int exact;         /* outputs are equal but for line feeds at the end; -1: by a service */
     int any_fence;     /* the last fenced block, whatever its tag */
 };
 #define VL_CODE_ARGS                                                                               \
     {                                                                                              \
-        .pass_fraction = 1, .cases = NAN                                                           \
+        .pass_fraction = 1, .cases = NAN, .exact = -1                                              \
     }
 
 /* Its name ("python", "c", "c++", "sh", "other"), NULL past the last one. */

@@ -49,6 +49,7 @@ static int open_row(const struct ask *q, int64_t i, struct open_row *r)
         return 0;
     }
     r->a = in.args->code;
+    r->a.exact = r->a.exact != 0; /* as verl compares what its service gives */
     r->code = vl_strndup(code, r->n);
     r->waiting = r->failing = vl_code_cases_run(&r->a, &r->c);
     r->body = vl_alloc((size_t)r->waiting * sizeof *r->body);
