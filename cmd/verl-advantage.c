@@ -90,6 +90,8 @@ int main(int argc, char **argv)
              "gdpo: whiten the sum over the batch; false: groups of equal rewards get exactly 0"),
         REAL(ALGO "sppo_beta", &o.adv.sppo_beta, -1e9, 1e9,
              "sppo: 0 compares with the mean of the batch's scores, large with the best"),
+        TEXT(ALGO "handle_zero_tail", &o.zero_tail, "true|false", VL_F_NULLABLE,
+             "token baselines: none where one row alone is that long; null: true for tir_..."),
         { .type = VL_T_STR,
           .name = "baseline",
           .dst = &o.baseline,

@@ -58,12 +58,11 @@ X
 # ---- advantage ----
 prepare <<'X'
 .cases[] | .config as $c | .op as $op
-# no option for another zero tail; verl's driver normalises grpo_vectorized always and fails on the last
-| select($c.handle_zero_tail == null or $c.handle_zero_tail == ($op == "tir_optimal_token_baseline"))
+# verl's driver normalises grpo_vectorized always and fails on the token baselines
 | select($op != "grpo_vectorized" or $c.norm_adv_by_std_in_grpo != false)
 | ($c.adv_estimator // $op) as $e
 | select($op != "compute_advantage" or ($e | test("token_baseline") | not))
-| { name, options: "-e \($e) gamma=\($c.gamma // 1) lam=\($c.lam // 1) norm_adv_by_std_in_grpo=\($c.norm_adv_by_std_in_grpo != false)",
+| { name, options: "-e \($e) gamma=\($c.gamma // 1) lam=\($c.lam // 1) norm_adv_by_std_in_grpo=\($c.norm_adv_by_std_in_grpo != false) \(if $c | has("handle_zero_tail") then "handle_zero_tail=\($c.handle_zero_tail)" else "" end)",
     rows: (.inputs | .token_level_scores = .token_level_rewards | del(.token_level_rewards) | rows(.token_level_scores | length)) }
 X
 advantage() {

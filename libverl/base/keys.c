@@ -587,6 +587,7 @@ const struct vl_key vl_keys[] = {
     { "algorithm.dpo_rpo_alpha", "0", NULL, "verl-update", NULL },
     { "algorithm.gdpo_reward_keys", "null", NULL, "verl-advantage", NULL },
     { "algorithm.gdpo_reward_weights", "null", NULL, "verl-advantage", NULL },
+    { "algorithm.handle_zero_tail", "null", NULL, "verl-advantage", NULL },
     { "algorithm.gdpo_whiten", "true", NULL, "verl-advantage", NULL },
     { "algorithm.sppo_beta", "1.0", NULL, "verl-advantage", NULL },
     { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },

@@ -197,6 +197,8 @@ static int estimate(struct vl_adv_work *w, struct vl_err *e)
     in.left_out = w->left_out;
     if (!strcmp(name, "grpo_vectorized"))
         o.norm_by_std = 1;
+    if (w->o->zero_tail)
+        o.handle_zero_tail = !strcmp(w->o->zero_tail, "true");
     if (vl_adv_weights(w, &in.is_weights, e) ||
         (needs & VL_ADV_GROUPS &&
          (make_groups(w, &in.groups, e) || say_groups(w, &in.groups, e))) ||

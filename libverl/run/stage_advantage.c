@@ -65,6 +65,10 @@ static int check_options(struct vl_ctx *x, const struct vl_advantage_opts *o, st
                        o->estimator);
     if (vl_components_check(x, o, est, e))
         return e->code;
+    if (x->comm.rank == 0 && o->zero_tail && !(est->needs & VL_ADV_SUM_PI2))
+        vl_warn(&x->log,
+                "handle_zero_tail has no effect with adv_estimator=%s; the token baselines read it",
+                o->estimator);
     if (x->comm.rank == 0 && !strcmp(o->estimator, "grpo_vectorized") && !o->adv.norm_by_std)
         vl_warn(&x->log, "norm_adv_by_std_in_grpo=false has no effect with "
                          "adv_estimator=grpo_vectorized, as in verl; grpo honours it");

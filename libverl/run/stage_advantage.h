@@ -9,6 +9,8 @@ struct vl_advantage_opts {
     const char *estimator; /* algorithm.adv_estimator */
     struct vl_adv_opts adv;
     int as_verl; /* count rewards at masked positions and keep empty rows in their groups */
+    const char
+        *zero_tail; /* algorithm.handle_zero_tail: "true", "false"; NULL: the estimator's own */
     const char *baseline; /* --baseline FILE: the scored greedy batch (remax) */
 
     struct vl_strs components, component_weights; /* algorithm.gdpo_reward_keys, _weights */
