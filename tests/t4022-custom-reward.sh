@@ -83,6 +83,21 @@ PY
     custom later.py -j 1 --on-error value -o a.dp 2>err
     [ "$(see a.dp .score)" = "$want" ]
     [ "$(grep -c "ValueError: no fours (later.py:5)" err)" -ge 3 ]'
+ok 'an async function: a row may wait for those behind it' '
+    cat >together.py <<"PY"
+import asyncio
+begun = 0
+async def compute_score(data_source, solution_str, ground_truth, extra_info):
+    global begun
+    begun += 1
+    if begun > 1:  # the first row is alone until it is answered
+        for i in range(1000):
+            if begun >= 20: break
+            await asyncio.sleep(0.01)
+        assert begun >= 20
+    return 1
+PY
+    custom together.py -j 1 -o t.dp'
 ok 'reward_manager=batch: one call with lists, its failures are those of all rows' '
     cat >batch.py <<"PY"
 calls = 0

@@ -112,6 +112,7 @@ _Noreturn static void guard(int in, const char *mark)
     const struct timespec nap = { .tv_nsec = 2000000 };
     char byte;
 
+    prctl(PR_SET_NAME, "verl-guard");
     setsid();
     for (int sig = 1; sig < 32; sig++)
         signal(sig, sig == SIGHUP || sig == SIGINT || sig == SIGTERM ? SIG_IGN : SIG_DFL);
