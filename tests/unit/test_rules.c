@@ -2,6 +2,7 @@
 #include "libverl/reward/math_equal.h"
 #include "libverl/reward/rule_set.h"
 #include "libverl/reward/schema.h"
+#include "libverl/run/reward_extra.h"
 
 #include <stdarg.h>
 #include <setjmp.h>
@@ -510,6 +511,41 @@ static void sources_of_the_users(void **state)
     vl_rule_set_free(&set);
 }
 
+/* ---- members to columns ---- */
+
+static void members_become_columns(void **state)
+{
+    static char *const extra[] = { "{\"a\":1}", NULL, "{\"b\":\"x\",\"a\":true}",
+                                   "{\"a\":2,\"c\":null,\"a\":3}" };
+    struct vl_score s[4] = { { 0 } };
+    struct vl_reward_extras x = { 0 };
+    struct vl_err e = { 0 };
+    struct vl_buf many = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        s[i].extra = extra[i];
+    assert_int_equal(vl_reward_extras_read(&x, s, 4, &e), 0);
+    assert_int_equal(x.n, 3);
+    assert_string_equal(x.e[0].name, "a");
+    assert_int_equal(x.e[0].text.n, strlen("1nulltrue3")); /* the last of two holds */
+    assert_memory_equal(x.e[0].text.s, "1nulltrue3", x.e[0].text.n);
+    assert_int_equal(x.e[0].offsets[2], 5);
+    assert_true(x.e[0].number && x.e[0].number[2] == 1 && isnan(x.e[0].number[1]));
+    assert_memory_equal(x.e[1].text.s, "nullnull\"x\"null", x.e[1].text.n);
+    assert_null(x.e[1].number); /* no numbers: no mean */
+    assert_non_null(x.e[2].number);
+    vl_reward_extras_free(&x);
+    for (int i = 0; i < 257; i++)
+        vl_buf_printf(&many, "%c\"m%d\":1", i ? ',' : '{', i);
+    vl_buf_ch(&many, '}');
+    s[0].extra = many.s;
+    assert_int_equal(vl_reward_extras_read(&x, s, 1, &e), VL_E_DATA);
+    assert_non_null(strstr(e.msg, "row 0: the scorers' answers have more than 256"));
+    vl_reward_extras_free(&x);
+    vl_buf_free(&many);
+}
+
 /* ---- texts made to hurt ---- */
 
 static double seconds(void)
@@ -610,6 +646,7 @@ int main(void)
         cmocka_unit_test(several_rules_with_weights),
         cmocka_unit_test(specs_that_are_refused),
         cmocka_unit_test(sources_of_the_users),
+        cmocka_unit_test(members_become_columns),
         cmocka_unit_test(rules_take_linear_time),
         cmocka_unit_test(a_response_of_10_mb),
     };
