@@ -150,9 +150,11 @@ static int add_reward(struct samples *s, struct vl_err *e)
     if (vl_batch_need(s->b, name, VL_F32, 1, inner, &score, e))
         return e->code;
     double *x = vl_alloc((size_t)(s->N > 0 ? s->N : 1) * sizeof(*x));
-    for (int64_t i = 0; i < s->N; i++)
-        for (int64_t t = 0; t < inner[0] && !vl_row_unscored(s->b, s->row[i]); t++)
+    for (int64_t i = 0; i < s->N; i++) {
+        int64_t width = vl_row_unscored(s->b, s->row[i]) ? 0 : inner[0];
+        for (int64_t t = 0; t < width; t++)
             x[i] += score[s->row[i] * inner[0] + t];
+    }
     s->var = vl_realloc(s->var, (s->nvar + 1) * sizeof(*s->var));
     s->var[s->nvar++] = (struct vl_val_var){ "reward", x };
     return 0;

@@ -220,7 +220,9 @@ static void mask_unscored(struct vl_update *u, const struct vl_batch *b)
 
     for (int64_t i = 0; i < d->rows.B; i++) {
         int64_t *m = d->mask + i * d->rows.R, any = 0;
-        for (int64_t t = 0; t < d->rows.R && vl_row_unscored(b, i); t++) {
+        if (!vl_row_unscored(b, i))
+            continue;
+        for (int64_t t = 0; t < d->rows.R; t++) {
             any |= m[t];
             m[t] = 0;
         }
