@@ -61,13 +61,15 @@ ok 'provenance holds what the function was, not where it lay' '
     custom elsewhere/plain.py -o e.dp 2>/dev/null
     cmp e.dp p1.dp
     verl-dump --provenance e.dp | grep -q "custom_reward_function.path.*xxh3:"'
-ok 'bool, numpy-like, tuple' '
+ok 'bool, scalars and arrays as of numpy, tuple' '
     cat >kinds.py <<"PY"
 class Scalar:
     def tolist(self): return 0.25
+class Array:
+    def tolist(self): return [2]
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     d = solution_str[-1]
-    return {"0": True, "1": Scalar(), "2": (2, "x"), "3": {"score": Scalar()}, "4": -3}[d]
+    return {"0": True, "1": Scalar(), "2": Array(), "3": {"score": Scalar()}, "4": (-3, "x")}[d]
 PY
     custom kinds.py -o k.dp
     [ "$(see k.dp .score | cut -d " " -f 1-5)" = "1 0.25 2 0.25 -3" ]'

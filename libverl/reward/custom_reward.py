@@ -104,10 +104,10 @@ class Caller:
         """One row's result as the members of an answer."""
         if isinstance(result, dict):
             return {str(k): v for k, v in result.items()}
-        if isinstance(result, (list, tuple)) and result:
-            result = result[0]
         if hasattr(result, "tolist"):
             result = result.tolist()
+        if isinstance(result, (list, tuple)) and result:
+            result = result[0]
         if isinstance(result, (bool, int, float)):
             return {"score": result}
         return {"error": "%s returned %.60r, not a number, a bool or a dict with score"
