@@ -38,7 +38,7 @@ int main(int argc, char **argv)
           .arg = "NAME[:WEIGHT][,MEMBER=VALUE]...",
           .flags = VL_F_PROV,
           .help = "a rule with a column score_NAME; the score is the weighted sum of all (source: "
-                  "the rule for the data_source)" },
+                  "the rule for the data_source; help lists them)" },
         { .type = VL_T_STR,
           .key = "reward.scorers",
           .dst = &o.scorers,
@@ -439,6 +439,7 @@ int main(int argc, char **argv)
             "of what the scorers answer. A reward model adds rm_scores; these are the scores\n"
             "unless another scorer is given, whose rows then have rm_score.\n"
             "  verl-reward -i gen.dp -o reward.dp\n"
+            "  verl-reward --rule source --rule tags:0.2 -i gen.dp -o reward.dp\n"
             "  verl-reward custom_reward_function.path=my_reward.py -i gen.dp -o reward.dp\n"
             "  verl-reward --jq '(.solution_str|split(\"#### \")|last) == .ground_truth' "
             "-i gen.dp -o reward.dp\n"

@@ -146,6 +146,11 @@ END
 ok 'penalties count valid tokens (60)' '
     score --rule length,max=11 -i in.dp -o k.dp
     [ "$(see k.dp ".score|numbers|. * 11 | round")" = "0 11 0 4 10" ]'
+ok 'help lists the rules, their members and sources, and needs no input' '
+    verl-reward --rule help >help
+    for r in gsm8k prime_math json code; do grep -q "^$r " help; done
+    grep -q "members: score, format_score, tolerance" help
+    grep -q "for numina_aops_forum, numina_synthetic_math" help'
 ok 'specifications that are refused, before anything is read' '
     for s in maths math:x gsm8k,method=loose length "regex,pattern=(" tags,tags=a "math,as="; do
         exits 64 score --rule "$s" -i none.dp -o no.dp 2>err

@@ -121,6 +121,31 @@ void vl_rule_sources(struct vl_buf *out)
         vl_buf_printf(out, "%s%s", i ? ", " : "", sources[i].source);
 }
 
+void vl_rules_help(struct vl_buf *out)
+{
+    for (const struct vl_rule *r = rules; r->name; r++) {
+        int n = 0;
+
+        vl_buf_printf(out, "%-16s %s\n", r->name, r->help);
+        if (*r->args) {
+            vl_buf_printf(out, "%-16s members: ", "");
+            for (const char *p = r->args; *p; p++)
+                if (*p == '|')
+                    vl_buf_str(out, ", ");
+                else
+                    vl_buf_ch(out, *p);
+            vl_buf_ch(out, '\n');
+        }
+        for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+            if (!strcmp(sources[i].rule, r->name)) {
+                vl_buf_printf(out, "%*s%s%s", n ? 0 : 17, "", n ? ", " : "for ", sources[i].source);
+                n++;
+            }
+        if (n)
+            vl_buf_ch(out, '\n');
+    }
+}
+
 void vl_score_set(struct vl_score *out, double score)
 {
     vl_score_free(out);

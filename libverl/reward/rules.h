@@ -59,6 +59,8 @@ const struct vl_rule *vl_rule_named(const char *name); /* NULL: none */
  * unknown source fails before anything is generated. */
 const struct vl_rule *vl_rule_for_source(const char *data_source, size_t n);
 void vl_rule_sources(struct vl_buf *out); /* the known sources, comma-separated */
+/* Appends what there is, a few lines a rule: what it does, its members, its sources. */
+void vl_rules_help(struct vl_buf *out);
 
 /* Defaults, then the members of a JSON object text (NULL: none). VL_E_USAGE names the member and
  * those the rule takes; rule NULL takes the members of all rules. `where` ("--args") starts the

@@ -42,6 +42,16 @@ int vl_reward_rules_read(struct vl_ctx *x, struct vl_rule_set *set, const struct
     return e->code;
 }
 
+int vl_reward_rules_help(struct vl_ctx *x, struct vl_err *e)
+{
+    struct vl_buf b = { 0 };
+
+    vl_rules_help(&b);
+    (void)!vl_publish_file(x->common->output, b.s, b.n, 0, e);
+    vl_buf_free(&b);
+    return e->code;
+}
+
 /* Said before the first row is scored; `rows` are all ranks' so that every rank says the same. */
 static int check_sources(const struct vl_rule_set *set, const struct vl_reward_opts *o,
                          const struct vl_reward_rows *rows, struct vl_err *e)

@@ -344,6 +344,8 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     struct vl_reward_result res = { 0 };
     struct vl_batch b = { 0 };
 
+    if (o->rules.n == 1 && !strcmp(o->rules.s[0], "help"))
+        return x->comm.rank ? 0 : vl_reward_rules_help(x, e);
     if (check_options(&w, e))
         goto done;
     w.rows = (struct vl_reward_rows){ .keep_special = o->keep_special,
