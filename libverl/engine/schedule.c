@@ -249,50 +249,53 @@ void vl_admit(struct run *r)
 
 /* ---- one step ---- */
 
-/* Own tokens that the cache lacks, at most `room` of them; the last one there is gives an output. */
-static void add_own(struct run *r, struct slot *s, int64_t room)
+/* n tokens from position pos on, whose cache is in page. */
+static void add_rows(struct run *r, const int32_t *ids, int64_t pos, int64_t n, const int32_t *page)
 {
     struct vl_packed *p = &r->packed;
-    const struct vl_gen *gen = &r->gen[s->gen];
-    int64_t n = gen->len - s->fed < room ? gen->len - s->fed : room;
-    int64_t pos = r->p[s->group->prompt].len + s->fed;
 
     for (int64_t i = 0; i < n; i++) {
-        r->ids[p->N + i] = gen->ids[s->fed + i];
+        r->ids[p->N + i] = ids[i];
         r->pos[p->N + i] = (int32_t)(pos + i);
     }
     r->seq[p->nseq++] =
-        (struct vl_seq){ .row = p->N, .n = (int32_t)n, .pos = (int32_t)pos, .page = s->page };
+        (struct vl_seq){ .row = p->N, .n = (int32_t)n, .pos = (int32_t)pos, .page = page };
     p->N += n;
+}
+
+/* The last row gives an output: of a sample, or of a group's prompt. */
+static void add_output(struct run *r, struct slot *s, struct group *gr)
+{
+    struct vl_packed *p = &r->packed;
+
+    r->decode[p->M] = s;
+    r->prefill[p->M] = gr;
+    r->out[p->M++] = p->N - 1;
+}
+
+/* Own tokens that the cache lacks, at most `room` of them; the last one there is gives an output. */
+static void add_own(struct run *r, struct slot *s, int64_t room)
+{
+    const struct vl_gen *gen = &r->gen[s->gen];
+    int64_t n = gen->len - s->fed < room ? gen->len - s->fed : room;
+
+    add_rows(r, gen->ids + s->fed, r->p[s->group->prompt].len + s->fed, n, s->page);
     s->fed += n;
-    if (s->fed == gen->len) {
-        r->decode[p->M] = s;
-        r->prefill[p->M] = NULL;
-        r->out[p->M++] = p->N - 1;
-    }
+    if (s->fed == gen->len)
+        add_output(r, s, NULL);
 }
 
 static void add_prefill(struct run *r, struct group *gr)
 {
-    struct vl_packed *p = &r->packed;
     const struct vl_gen_prompt *q = &r->p[gr->prompt];
-    int64_t n = q->len - gr->done;
+    int64_t n = q->len - gr->done, room = r->cap - r->packed.N;
 
-    n = n < r->cap - p->N ? n : r->cap - p->N;
+    n = n < room ? n : room;
     gr->donor = NULL; /* its rows are packed: it is older, or was filled before */
-    for (int64_t i = 0; i < n; i++) {
-        r->ids[p->N + i] = q->ids[gr->done + i];
-        r->pos[p->N + i] = (int32_t)(gr->done + i);
-    }
-    r->seq[p->nseq++] =
-        (struct vl_seq){ .row = p->N, .n = (int32_t)n, .pos = (int32_t)gr->done, .page = gr->page };
-    p->N += n;
+    add_rows(r, q->ids + gr->done, gr->done, n, gr->page);
     gr->done += n;
-    if (gr->done == q->len) {
-        r->decode[p->M] = NULL;
-        r->prefill[p->M] = gr;
-        r->out[p->M++] = p->N - 1;
-    }
+    if (gr->done == q->len)
+        add_output(r, NULL, gr);
 }
 
 static int by_sample(const void *a, const void *b)

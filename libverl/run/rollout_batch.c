@@ -7,17 +7,12 @@
 #include "formats/json.h"
 #include "libverl/batch/ops.h"
 
-static const char *const per_token[] = { "prompts",
-                                         "responses",
-                                         "input_ids",
-                                         "attention_mask",
-                                         "position_ids",
-                                         "response_mask",
-                                         "rollout_log_probs",
-                                         "sample",
-                                         "finish_reason",
-                                         "rollout_topk_ids",
-                                         "rollout_topk_log_probs" };
+const char *const vl_rollout_columns[] = {
+    "prompts",           "responses",        "input_ids",
+    "attention_mask",    "position_ids",     "response_mask",
+    "rollout_log_probs", "rollout_topk_ids", "rollout_topk_log_probs",
+    "finish_reason",     "sample",           NULL,
+};
 
 char *vl_uid_of(const struct vl_batch *b, int64_t row, size_t *n)
 {
@@ -140,8 +135,8 @@ int vl_rollout_batch(struct vl_batch *out, const struct vl_batch *in,
         vl_batch_free(&rest);
         return e->code;
     }
-    for (size_t i = 0; i < sizeof per_token / sizeof *per_token; i++)
-        vl_batch_drop(&rest, per_token[i]);
+    for (size_t i = 0; vl_rollout_columns[i]; i++)
+        vl_batch_drop(&rest, vl_rollout_columns[i]);
     if (!vl_batch_repeat(out, &rest, set->n, 1, e) && !add_columns(out, &c, set, e)) {
         for (int64_t i = 0; i < out->rows; i++)
             fill_row(&c, set, i);

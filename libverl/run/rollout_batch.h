@@ -14,6 +14,8 @@ struct vl_rollout_set {
     int64_t pad;                   /* id written where the masks are 0 */
 };
 
+extern const char *const vl_rollout_columns[]; /* those that a rollout adds; ends with NULL */
+
 /* out (zeroed by the caller) = the prompt batch in with every row n times, adjacent, its per-token
  * columns replaced by prompts, responses, input_ids, attention_mask, position_ids, response_mask
  * (I64), rollout_log_probs (F32, with have_logp), rollout_topk_ids (I64) and rollout_topk_log_probs

@@ -18,19 +18,6 @@
 #include "libverl/run/rollout_text.h"
 #include "libverl/run/weights.h"
 
-static const char *const adds[] = { "prompts",
-                                    "responses",
-                                    "input_ids",
-                                    "attention_mask",
-                                    "position_ids",
-                                    "response_mask",
-                                    "rollout_log_probs",
-                                    "finish_reason",
-                                    "sample",
-                                    "rollout_topk_ids",
-                                    "rollout_topk_log_probs",
-                                    NULL };
-
 struct rollout {
     struct vl_ctx *x;
     const struct vl_rollout_opts *o;
@@ -498,7 +485,8 @@ static int write_out(struct rollout *r, struct vl_err *e)
     if (!r->o->stream) {
         if (x->comm.rank == 0 && !vl_rollout_batch(&r->out, &r->in, &r->set, e))
             put_meta(r, &r->out);
-        if (vl_comm_agree(&x->comm, e) || vl_stage_write(x, &r->out, adds, weights_name(r), e))
+        if (vl_comm_agree(&x->comm, e) ||
+            vl_stage_write(x, &r->out, vl_rollout_columns, weights_name(r), e))
             return e->code;
     }
     vl_log_done(&x->log, r->in.rows * r->set.n, tokens);
