@@ -131,6 +131,7 @@ PY
     custom raises.py -j 1 --on-error invalid -o r.dp 2>err
     [ "$(see r.dp .score | cut -d " " -f 1-6)" = "1 1 1 NaN NaN 1" ]
     [ "$(grep -c "^Traceback" err)" = 1 ]
+    ! grep -q custom_reward.py err
     see r.dp .reward_error | grep -q "ValueError: four is too much (raises.py:3)"'
 for bad in none nan text hang crash; do
     ok "a function that goes wrong ($bad): fail, invalid, value; nothing is left" "
@@ -161,6 +162,8 @@ done
 ok 'what is missing: file 66, function 64 with those there are, a file that does not load 65, python3 69' '
     exits 66 custom none-such.py -o no.dp 2>err
     grep -q "custom_reward_function.path=none-such.py: No such file" err
+    exits 66 custom . -o no.dp 2>err
+    grep -q "path=. is a directory" err
     exits 64 custom plain.py custom_reward_function.name=score -o no.dp 2>err
     tail -n 1 err | grep -q "plain.py has no function score; it has compute_score"
     echo "import no_such_module" >bad.py

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -47,10 +48,14 @@ int vl_custom_command(const struct vl_custom *c, char ***argv, struct vl_err *e)
 {
     const char *file = file_of(c->path);
     char *wrapper, **a;
+    struct stat st;
 
     *argv = NULL;
     if (!is_module(c->path) && access(file, R_OK) != 0)
         return vl_fail_errno(e, VL_E_NOINPUT, "custom_reward_function.path=%s", c->path);
+    if (!is_module(c->path) && !stat(file, &st) && S_ISDIR(st.st_mode))
+        return vl_fail(e, VL_E_NOINPUT, "custom_reward_function.path=%s is a directory, not a file",
+                       c->path);
     if (!on_path("python3"))
         return vl_fail(
             e, VL_E_UNAVAIL,

@@ -19,6 +19,14 @@ import sys
 import traceback
 
 
+def print_traceback(error):
+    """From the user's code on."""
+    frames = error.__traceback__
+    while frames.tb_next and frames.tb_frame.f_code.co_filename.startswith((__file__, "<frozen")):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+
+
 def location(error, path):
     """Where in the user's file the exception passed, else where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -76,7 +84,7 @@ class Caller:
                 sys.modules["custom_module"] = module
                 spec.loader.exec_module(module)
         except BaseException as error:
-            traceback.print_exc()
+            print_traceback(error)
             self.fatal(65, "%s cannot be loaded: %s" % (self.path, reason(error, self.path)))
         function = getattr(module, self.name, None)
         if not callable(function):
@@ -89,7 +97,7 @@ class Caller:
     def failure(self, error):
         if not self.told:
             self.told = True
-            traceback.print_exception(type(error), error, error.__traceback__)
+            print_traceback(error)
         return {"error": reason(error, self.path)}
 
     def arguments(self, row):
@@ -134,9 +142,13 @@ class Caller:
             if inspect.isawaitable(result):
                 import asyncio
                 result = asyncio.run(awaited(result))
-            result = result.tolist() if hasattr(result, "tolist") else list(result)
         except (Exception, SystemExit) as error:
             return self.failure(error)
+        if hasattr(result, "tolist"):
+            result = result.tolist()
+        if not isinstance(result, (list, tuple)):
+            return {"error": "%s returned %.60r; with reward_manager.name=batch it is called with "
+                             "lists and returns a list" % (self.name, result)}
         if len(result) != len(rows):
             return {"error": "%s returned %d scores for %d rows"
                              % (self.name, len(result), len(rows))}
