@@ -64,6 +64,7 @@ struct word {
     struct symbol *sym;
     size_t n;
     int unk_open; /* an unknown token waits to be added */
+    int missing;  /* it was wanted, and the vocabulary has none */
 };
 
 static void add(struct word *w, int32_t id)
@@ -107,6 +108,7 @@ static void add_unknown(struct word *w, const struct vl_bpe *b, const char *s, s
             add(w, b->vocab->byte[(unsigned char)s[i]]);
         return;
     }
+    w->missing |= b->unk_missing != NULL;
     if (b->unk < 0)
         return;
     if (!b->fuse_unk)
@@ -245,7 +247,7 @@ static void merge_long(const struct vl_bpe *b, struct word *w)
     free(heap);
 }
 
-static void encode_word(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
+static int encode_word(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
 {
     struct symbol few[SHORT];
     struct word w = { .sym = few };
@@ -262,6 +264,7 @@ static void encode_word(const struct vl_bpe *b, const char *s, size_t n, struct 
         vl_ids_add(out, w.sym[i].id);
     if (w.sym != few)
         free(w.sym);
+    return w.missing;
 }
 
 /* Bytes up to the next U+2581 that follows something else which no merge joins to it. */
@@ -282,18 +285,22 @@ static size_t word_length(const struct vl_bpe *b, const char *s, size_t n)
     return n;
 }
 
-void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out)
+int vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out,
+                  struct vl_err *e)
 {
     int32_t id;
 
     if (b->ignore_merges && (id = vl_vocab_get(b->vocab, s, n)) >= 0) {
         vl_ids_add(out, id);
-        return;
+        return 0;
     }
     while (n) {
         size_t k = b->by_word ? word_length(b, s, n) : n;
 
-        encode_word(b, s, k, out);
+        if (encode_word(b, s, k, out))
+            return vl_fail(e, VL_E_DATA, "the unknown token %s is not in the vocabulary",
+                           b->unk_missing);
         s += k, n -= k;
     }
+    return 0;
 }

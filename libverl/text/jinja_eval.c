@@ -4,9 +4,7 @@
  * if has none; set writes to the innermost scope; a macro sees the scope it was defined in. */
 #include "libverl/text/jinja_impl.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum flow { NEXT, BREAK, CONTINUE };
 
@@ -44,35 +42,13 @@ static void assign(struct vl_jin *in, struct vl_jscope *s, const char *name, str
     s->var[s->n++] = (struct vl_jvar){ name, v };
 }
 
-static struct vl_jv builtin(const char *name)
-{
-    static const struct {
-        const char *name;
-        enum vl_jfunc f;
-    } known[] = {
-        { "raise_exception", VL_JF_RAISE },
-        { "strftime_now", VL_JF_STRFTIME },
-        { "namespace", VL_JF_NAMESPACE },
-        { "range", VL_JF_RANGE },
-        { "dict", VL_JF_DICT },
-        { "lipsum", VL_JF_OTHER },
-        { "cycler", VL_JF_OTHER },
-        { "joiner", VL_JF_OTHER },
-    };
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(known[i].name, name) == 0)
-            return (struct vl_jv){ .type = VL_J_FUNC, .u.i = known[i].f };
-    return vl_jv_undef();
-}
-
 static struct vl_jv lookup(const struct vl_jscope *s, const char *name)
 {
     for (; s; s = s->parent)
         for (size_t i = 0; i < s->n; i++)
             if (s->var[i].name == name)
                 return s->var[i].val;
-    return builtin(name);
+    return vl_jglobal(name);
 }
 
 static void assign_target(struct vl_jin *in, struct vl_jscope *s, const struct vl_jnode *t,
@@ -221,82 +197,6 @@ static struct vl_jv call_macro(struct vl_jin *in, const struct vl_jmacro *m,
     return capture(in, s, n->a, &flow);
 }
 
-static struct vl_jv raise(struct vl_jin *in, const struct vl_jargs *a)
-{
-    struct vl_jv v = vl_jv_ref("", 0);
-
-    vl_jarg(a, 0, "message", &v);
-    v = vl_jv_to_str(in, v);
-    return vl_jfail(in, "the template refuses these messages: %.*s", (int)(v.n < 600 ? v.n : 600),
-                    v.u.s);
-}
-
-static struct vl_jv strftime_now(struct vl_jin *in, const struct vl_jargs *a)
-{
-    const char *epoch = getenv("SOURCE_DATE_EPOCH");
-    struct vl_jinja *t = in->t;
-    struct vl_jv v;
-    char *fmt, out[1024];
-    struct tm tm;
-    time_t now;
-
-    if (!vl_jarg(a, 0, "format", &v) || v.type != VL_J_STR)
-        return vl_jfail(in, "strftime_now needs a format");
-    if (!t->now_set && epoch && *epoch)
-        vl_jinja_set_now(t, strtoll(epoch, NULL, 10), 1);
-    now = t->now_set ? (time_t)t->now : time(NULL);
-    if (!(t->now_utc ? gmtime_r(&now, &tm) : localtime_r(&now, &tm)))
-        return vl_jfail(in, "strftime_now: the time is out of range");
-    fmt = vl_jalloc(in, v.n + 1);
-    memcpy(fmt, v.u.s, v.n);
-    return vl_jv_str(in, out, strftime(out, sizeof out, fmt, &tm));
-}
-
-static struct vl_jv new_dict(struct vl_jin *in, const struct vl_jargs *a, enum vl_jtype type)
-{
-    struct vl_jv m = vl_jv_map(in, type);
-
-    if (a->n > 1 || (a->n == 1 && a->v[0].type != VL_J_MAP))
-        return vl_jfail(in, "%s() takes one dictionary or keyword arguments", vl_jv_type_name(m));
-    for (size_t i = 0; a->n && i < a->v[0].u.map->n; i++)
-        vl_jmap_set(in, m.u.map, a->v[0].u.map->key[i], a->v[0].u.map->val[i]);
-    for (size_t i = 0; i < a->nkw; i++)
-        vl_jmap_set(in, m.u.map, vl_jv_ref(a->kw[i], strlen(a->kw[i])), a->kwv[i]);
-    return m;
-}
-
-static struct vl_jv range(struct vl_jin *in, const struct vl_jargs *a)
-{
-    int64_t at = 0, end = 0, step = 1, count;
-    struct vl_jv v;
-
-    if (a->n < 1 || a->n > 3 || a->nkw)
-        return vl_jfail(in, "range takes one to three arguments");
-    for (size_t i = 0; i < a->n; i++)
-        if (a->v[i].type != VL_J_INT && a->v[i].type != VL_J_BOOL)
-            return vl_jfail(in, "range needs integers, not %s", vl_jv_type_name(a->v[i]));
-    if (a->n == 1)
-        end = a->v[0].u.i;
-    else
-        at = a->v[0].u.i, end = a->v[1].u.i;
-    if (a->n == 3)
-        step = a->v[2].u.i;
-    if (step == 0)
-        return vl_jfail(in, "range: the step must not be zero");
-    if (at < -((int64_t)1 << 60) || at > (int64_t)1 << 60 || end < -((int64_t)1 << 60) ||
-        end > (int64_t)1 << 60 || step < -((int64_t)1 << 60) || step > (int64_t)1 << 60)
-        return vl_jfail(in, "range: a bound beyond 2^60 is not supported");
-    count = step > 0 ? (end - at + step - 1) / step : (at - end - step - 1) / -step;
-    count = count < 0 ? 0 : count;
-    if (count > VL_J_MAX_RANGE)
-        return vl_jfail(in, "range too big: %lld items, at most %d", (long long)count,
-                        VL_J_MAX_RANGE);
-    v = vl_jv_list(in, VL_J_RANGE, (size_t)count);
-    for (int64_t i = 0; i < count; i++)
-        vl_jlist_add(in, v.u.list, vl_jv_int(at + i * step));
-    return v;
-}
-
 /* loop(items) in a recursive loop: what the loop writes for them. */
 static struct vl_jv call_loop(struct vl_jin *in, const struct vl_jloop *l, const struct vl_jargs *a)
 {
@@ -328,21 +228,7 @@ struct vl_jv vl_jcall(struct vl_jin *in, struct vl_jv f, const struct vl_jargs *
                         f.type == VL_J_UNDEF ? "a function that is not defined is called (%s)"
                                              : "a %s is not callable",
                         vl_jv_type_name(f));
-    switch ((enum vl_jfunc)f.u.i) {
-    case VL_JF_RAISE:
-        return raise(in, a);
-    case VL_JF_STRFTIME:
-        return strftime_now(in, a);
-    case VL_JF_NAMESPACE:
-        return new_dict(in, a, VL_J_NAMESPACE);
-    case VL_JF_DICT:
-        return new_dict(in, a, VL_J_MAP);
-    case VL_JF_RANGE:
-        return range(in, a);
-    case VL_JF_OTHER:
-        break;
-    }
-    return vl_jfail(in, "lipsum, cycler and joiner are not supported");
+    return vl_jglobal_call(in, (enum vl_jfunc)f.u.i, a);
 }
 
 /* ---- expressions ---- */
@@ -720,95 +606,14 @@ static enum flow exec(struct vl_jin *in, struct vl_jscope *s, const struct vl_jn
     return flow;
 }
 
-/* ---- the outside ---- */
-
-/* "\r\n" and "\r" become "\n"; one newline at the end goes (keep_trailing_newline is off). */
-static char *normalize_newlines(const char *s, size_t n, size_t *out_n)
+void vl_jrun(struct vl_jin *in)
 {
-    char *out = vl_alloc(n + 1);
-    size_t k = 0;
+    struct vl_jinja *t = in->t;
+    struct vl_jscope *root = new_scope(in, NULL);
 
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '\r' && i + 1 < n && s[i + 1] == '\n')
-            continue;
-        out[k++] = s[i];
-        if (s[i] == '\r')
-            out[k - 1] = '\n';
-    }
-    if (k && out[k - 1] == '\n')
-        k--;
-    out[k] = 0;
-    *out_n = k;
-    return out;
-}
-
-int vl_jinja_open(struct vl_jinja **j, const char *src, size_t n, const char *name,
-                  struct vl_err *e)
-{
-    struct vl_jinja *t = vl_alloc(sizeof *t);
-    struct vl_jin in = { .t = t, .mem = &t->tree, .e = e };
-
-    t->name = vl_strdup(name);
-    t->src = normalize_newlines(src, n, &t->n);
-    *j = t;
-    if (vl_jinja_parse(&in)) {
-        vl_jinja_free(t);
-        *j = NULL;
-    }
-    return e->code;
-}
-
-void vl_jinja_free(struct vl_jinja *t)
-{
-    if (!t)
-        return;
-    for (size_t i = 0; i < t->nset; i++)
-        free(t->set[i].json);
-    vl_jregion_free(&t->tree);
-    free(t->intern);
-    free(t->set);
-    free(t->src);
-    free(t->name);
-    free(t);
-}
-
-void vl_jinja_set_json(struct vl_jinja *t, const char *name, const char *json, size_t n)
-{
-    const char *known = vl_jinja_intern(t, name, strlen(name));
-    size_t i = 0;
-
-    while (i < t->nset && t->set[i].name != known)
-        i++;
-    if (i == t->nset) {
-        t->set = vl_realloc(t->set, (t->nset + 1) * sizeof *t->set);
-        t->set[t->nset++] = (struct vl_jset){ .name = known };
-    }
-    free(t->set[i].json);
-    t->set[i].json = vl_strndup(json, n);
-    t->set[i].n = n;
-}
-
-void vl_jinja_set_now(struct vl_jinja *t, int64_t seconds, int utc)
-{
-    t->now = seconds;
-    t->now_utc = utc;
-    t->now_set = 1;
-}
-
-int vl_jinja_render(struct vl_jinja *t, struct vl_buf *out, struct vl_err *e)
-{
-    struct vl_jregion mem = { 0 };
-    struct vl_jin in = { .t = t, .mem = &mem, .out = out, .e = e };
-    struct vl_jscope *root = new_scope(&in, NULL);
-    size_t before = out->n;
-
-    for (size_t i = 0; i < t->nset && !e->code; i++)
-        assign(&in, root, t->set[i].name,
-               vl_jv_json(&in, t->set[i].json, t->set[i].n, t->set[i].name));
-    if (!e->code)
-        exec(&in, root, t->body);
-    if (e->code)
-        out->n = before;
-    vl_jregion_free(&mem);
-    return e->code;
+    for (size_t i = 0; i < t->nset && !in->e->code; i++)
+        assign(in, root, t->set[i].name,
+               vl_jv_json(in, t->set[i].json, t->set[i].n, t->set[i].name));
+    if (!in->e->code)
+        exec(in, root, t->body);
 }

@@ -1,7 +1,7 @@
 /* jinja_impl.h - values, syntax tree and interpreter state of jinja.h. Private to libverl/text.
  *
- * jinja_lex.c cuts the source, jinja_parse.c builds the tree, jinja_eval.c walks it;
- * jinja_value.c, jinja_print.c, jinja_str.c and jinja_ops.c are Python's values; jinja_filter.c,
+ * jinja.c opens and renders; jinja_lex.c cuts the source, jinja_parse.c and jinja_stmt.c build the
+ * tree, jinja_eval.c walks it; jinja_global.c, jinja_value.c, jinja_print.c, jinja_str.c and jinja_ops.c are Python's values; jinja_filter.c,
  * jinja_test.c and jinja_method.c the names templates call.
  *
  * Everything a render makes lives in one region that is dropped at its end: values are immutable
@@ -371,6 +371,11 @@ int vl_jarg(const struct vl_jargs *a, size_t at, const char *name, struct vl_jv 
 /* Fails unless there are at most `max` positional ones and every keyword is in names ("a b c"). */
 int vl_jargs_check(struct vl_jin *in, const struct vl_jargs *a, const char *what, size_t max,
                    const char *names);
+
+/* jinja_global.c: the function of that name, or undefined. */
+struct vl_jv vl_jglobal(const char *name);
+struct vl_jv vl_jglobal_call(struct vl_jin *in, enum vl_jfunc f, const struct vl_jargs *a);
+void vl_jrun(struct vl_jin *in); /* jinja_eval.c: the whole template with its variables */
 
 /* The three tables: whether a name is known (for the parser), and the call. */
 int vl_jfilter_known(const char *name);

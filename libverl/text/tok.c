@@ -37,8 +37,7 @@ static int encode_piece(const struct vl_tok *t, const char *s, size_t n, struct 
 {
     switch (t->model) {
     case VL_MODEL_BPE:
-        vl_bpe_encode(&t->bpe, s, n, out);
-        break;
+        return vl_bpe_encode(&t->bpe, s, n, out, e);
     case VL_MODEL_UNIGRAM:
         return vl_unigram_encode(&t->unigram, s, n, out, e);
     case VL_MODEL_WORDS:

@@ -46,6 +46,7 @@ struct vl_bpe {
     uint64_t mask;
     int byte_fallback, fuse_unk, ignore_merges;
     int32_t unk;           /* -1: none */
+    char *unk_missing;     /* an unknown token that is not in the vocabulary; NULL = no such */
     char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL = none */
     int by_word;        /* texts may be cut in front of a U+2581 that follows something else ... */
     uint8_t joins[256]; /* ... unless that ends in such a byte: a merge joins it to what comes */
@@ -53,8 +54,9 @@ struct vl_bpe {
 #define VL_LOWER_BLOCK "\xE2\x96\x81" /* U+2581, SentencePiece's space */
 void vl_bpe_want_merge(const struct vl_bpe *b, int32_t left, int32_t right); /* starts fetching */
 void vl_bpe_add_merge(struct vl_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
-/* Appends the ids of one pre-token. */
-void vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out);
+/* Appends the ids of one pre-token. VL_E_DATA when the unknown token is wanted and missing. */
+int vl_bpe_encode(const struct vl_bpe *b, const char *s, size_t n, struct vl_ids *out,
+                  struct vl_err *e) VL_MUST_CHECK;
 
 #define VL_UNIGRAM_ID_MASK (((uint64_t)1 << 23) - 1) /* VL_TOK_MAX_ID and 1 more */
 /* A trie node is its place in an open-addressing table: the node before it, the byte that leads here

@@ -201,6 +201,7 @@ static void clear(struct vl_tok *t)
     free(t->words.prefix);
     free(t->words.unk_text);
     free(t->bpe.prefix);
+    free(t->bpe.unk_missing);
     free(t->bpe.suffix);
     vl_ids_free(&t->post.before);
     vl_ids_free(&t->post.after);

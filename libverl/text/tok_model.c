@@ -226,7 +226,10 @@ static int bpe(struct vl_load *l, int64_t obj)
     }
     unk = vl_load_str(l, obj, "unk_token", &n);
     b->unk = unk ? vl_vocab_get(b->vocab, unk, n) : -1;
-    free(unk);
+    if (b->unk < 0)
+        b->unk_missing = unk;
+    else
+        free(unk);
     return 0;
 }
 

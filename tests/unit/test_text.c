@@ -172,6 +172,7 @@ static void test_merges(void **state)
 {
     struct vl_bpe b = { 0 };
     struct vl_vocab v;
+    struct vl_err e = { 0 };
     uint32_t seed = 1;
 
     (void)state;
@@ -185,7 +186,7 @@ static void test_merges(void **state)
             s[i] = seed >> 31 ? 'a' : 'b';
         }
         naive(&b, s, n, &want);
-        vl_bpe_encode(&b, s, n, &got);
+        assert_int_equal(vl_bpe_encode(&b, s, n, &got, &e), 0);
         assert_int_equal(got.n, want.n);
         assert_memory_equal(got.id, want.id, want.n * sizeof *want.id);
         vl_ids_free(&want);
@@ -336,6 +337,38 @@ static void test_tokenizer_refusals(void **state)
             "\"behavior\":\"Isolated\"}," MODEL "}",
             "unclosed group");
     refuses("[]", "no model");
+}
+
+/* What the model cannot encode is an error where the reference has one, never left out. */
+static void test_cannot_encode(void **state)
+{
+    static const char *const json[] = {
+        "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"<u>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"a\",-1]]}}",
+        "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"<u>\",\"vocab\":{\"a\":0}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"<u>\",\"vocab\":{\"a\":0}}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        char path[] = "/tmp/verl-text-XXXXXX";
+        int fd = mkstemp(path);
+        struct vl_ids ids = { 0 };
+        struct vl_err e = { 0 };
+        struct vl_tok *t;
+
+        assert_true(fd >= 0 && write(fd, json[i], strlen(json[i])) == (ssize_t)strlen(json[i]));
+        close(fd);
+        assert_int_equal(vl_tok_open(&t, path, &e), 0);
+        unlink(path);
+        assert_int_equal(vl_tok_encode(t, "a", 1, 0, &ids, &e), 0);
+        assert_int_equal(ids.n, 1);
+        assert_int_equal(vl_tok_encode(t, "b", 1, 0, &ids, &e), VL_E_DATA);
+        if (!strstr(e.msg, "unknown token"))
+            fail_msg("%s", e.msg);
+        vl_ids_free(&ids);
+        vl_tok_free(t);
+    }
 }
 
 /* ---- templates ---- */
@@ -502,13 +535,21 @@ static void test_template_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regex_dialect),     cmocka_unit_test(test_regex_refusals),
-        cmocka_unit_test(test_regex_space),       cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_byte_alphabet),     cmocka_unit_test(test_template_page),
-        cmocka_unit_test(test_special_texts),     cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_questions),         cmocka_unit_test(test_tokenizer_refusals),
-        cmocka_unit_test(test_template_refusals), cmocka_unit_test(test_template_limits),
-        cmocka_unit_test(test_chat_again),        cmocka_unit_test(test_template_clock),
+        cmocka_unit_test(test_regex_dialect),
+        cmocka_unit_test(test_regex_refusals),
+        cmocka_unit_test(test_regex_space),
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_byte_alphabet),
+        cmocka_unit_test(test_template_page),
+        cmocka_unit_test(test_cannot_encode),
+        cmocka_unit_test(test_special_texts),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_tokenizer_refusals),
+        cmocka_unit_test(test_template_refusals),
+        cmocka_unit_test(test_template_limits),
+        cmocka_unit_test(test_chat_again),
+        cmocka_unit_test(test_template_clock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
