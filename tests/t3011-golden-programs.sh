@@ -47,7 +47,9 @@ verdict() {
         | [$got[$case][] | .[$k] | select(. != null)] as $x
         | select(near(if ($w | type) == "array" then $x else $x[0] end; $w; $want.atol // 1e-5) | not) | {case: $case, key: $key}
       end] as $bad
-| ($bad[:5][] | tojson), "\($s | length) cases, \($bad | length) wrong"
+| [$pairs | split(" ")[] | select(split("=")[1] as $key | [$s[] | select(.status == 0) | .case as $case
+    | $g[0].cases[] | select(.name == $case and .outputs[$key] != null)] == []) | {never_compared: .}] as $never
+| (($bad[:5] + $never)[] | tojson), "\($s | length) cases, \($bad + $never | length) wrong"
 X
     jq -rn --slurpfile g "$GOLDEN/$file.json" --slurpfile r results.jsonl --slurpfile s status.jsonl \
         --arg pairs "$*" -f verdict.jq >verdict
