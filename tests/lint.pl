@@ -87,6 +87,7 @@ sub and_or {
         $line = $tok[$at][1] if $and;
         $at++;
         blanks();
+        $and = 0 if word() =~ /^(?:break|continue|return|exit)$/;    # a decision
         pipeline($where);
     }
     return $and && $where ne 'cond' ? ($line, '&& hides a failure: a line for each assertion, or if') : ();
@@ -171,10 +172,19 @@ sub command {
     redirected();
 }
 
+sub commands {
+    my $where = shift;
+    @tok = @_;
+    $at = 0;
+    list($where);
+    die "$file:" . $tok[$at][1] . ": '" . word() . "' was not due\n" if $at < @tok;
+}
+
 for (@ARGV) {
     $file = $_;
     open my $in, '<', $file or die "$file: $!\n";
     my @all = lex(join('', <$in>), 1);
+    commands('cond', @all);    # outside of the blocks, functions alone
     for my $i (0 .. $#all) {
         next unless $all[$i][0] eq 'ok' && $i + 2 < @all && $all[$i + 1][2];
         my ($title, $script, $line) = ($all[$i + 1], @{ $all[$i + 2] });
@@ -194,10 +204,7 @@ for (@ARGV) {
             elsif ($script =~ /\G\\(.)/gcs || $script =~ /\G([^'"\\]+)/gc) { $code .= $1 }
         }
         $blocks++;
-        @tok = lex($code, $line);
-        $at = 0;
-        list('body');
-        die "$file:" . $tok[$at][1] . ": '" . word() . "' was not due\n" if $at < @tok;
+        commands('body', lex($code, $line));
     }
 }
 print "$blocks blocks\n";

@@ -4,7 +4,7 @@
 command -v perl >/dev/null || skip_all "no perl to read them with"
 
 ok "no assertion is passed over by set -e" '
-    perl "$REPO/tests/lint.pl" "$REPO"/tests/t[0-9]*.sh >said || { cat said; false; }
+    perl "$REPO/tests/lint.pl" "$REPO"/tests/*.sh >said || { cat said; false; }
     [ "$(tail -n 1 said | cut -d" " -f1)" -gt 500 ]'
 ok "what it refuses, and what it lets pass" '
     cat >bad.sh <<"END"
@@ -17,13 +17,24 @@ ok "5" "[ \"\$(hash a)\" = \"\$(hash b)\" ]"
 ok "6" "verl-dump a.dp | jq -e .x"
 ok "7" "if a; then b && c; fi"
 ok "8" "a || b && c"
+f() {
+    ! a
+    for i in 1 2; do a && b; done
+    d && e
+}
 END
     exits 1 perl "$REPO/tests/lint.pl" bad.sh >said
-    cut -d: -f2 said | paste -sd" " | grep -qx "1 3 4 5 6 7 8 9 8 blocks"
+    cut -d: -f2 said | paste -sd" " | grep -qx "11 12 1 3 4 5 6 7 8 9 8 blocks"
     cat >good.sh <<"END"
 ok "1" "not grep -q x y # ! a && b
     [ ! -e x ]
     a && b || { cat log; false; }"
+f() {
+    [ -s a ] && return 0
+    [ ! -e b ] && for i in 1; do c && continue; done || d
+    a && b
+}
+a && b
 ok "2" "f() { a && b; }
     f
     (cd x && a)"

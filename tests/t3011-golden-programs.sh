@@ -21,7 +21,8 @@ prepare() { { cat lib.jq - && echo '| "=\t\(.name)\t\(.options)", (.rows[] | toj
 # golden FILE COMMAND: COMMAND NAME OPTIONS... is run for each, with its rows in cases/NAME.jsonl; what
 # it leaves in results/NAME, JSON lines, is the result
 golden() {
-    rm -rf cases results && mkdir cases results
+    rm -rf cases results
+    mkdir cases results
     jq -rf prepare.jq "$GOLDEN/$1.json" |
         awk -F'\t' '$1 == "=" { close(f); f = "cases/" $2 ".jsonl"; print $3 > ("cases/" $2 ".opt"); close("cases/" $2 ".opt"); next } { print > f }'
     for f in cases/*.jsonl; do
@@ -114,9 +115,11 @@ X
 correction() {
     n=$1
     shift
-    rm -rf step && mkdir step
+    rm -rf step
+    mkdir step
     verl-batch from-json -q "cases/$n.jsonl" -o in.dp && verl-advantage -q -e sppo "$@" -i in.dp -o step/adv.dp 2>err.$n || {
-        st=$? && cat err.$n >&2
+        st=$?
+        cat err.$n >&2
         grep -q 'rejects every token' err.$n || return $st
         echo '{"rejected": true}' >"results/$n"
         return 0
@@ -163,7 +166,8 @@ X
 reduction() {
     n=$1
     shift
-    rm -rf step && mkdir step
+    rm -rf step
+    mkdir step
     verl-batch from-json -q "cases/$n.jsonl" -o step/old_log_prob.dp &&
         verl-eval -q metrics step "$@" >"results/$n"
 }
@@ -177,7 +181,8 @@ prepare <<'X'
 X
 step_metrics() {
     n=$1
-    rm -rf step && mkdir step
+    rm -rf step
+    mkdir step
     verl-batch from-json -q "cases/$n.jsonl" | verl-batch set-meta -q metrics "$([ "$2" = null ] && echo '{}' || echo "{\"actor/grad_norm\": $2}")" -o step/adv.dp &&
         { printf '{"metrics": ' && verl-eval -q metrics step && echo '}'; } >"results/$n"
 }

@@ -8,7 +8,7 @@ command -v jq >/dev/null || skip_all "jq is not installed"
 same() {
     jq -n --slurpfile g "$1" --slurpfile w "$2" '$g[0] as $g | $w[0] as $w
         | [$w | to_entries[] | select($g[.key] == null or
-            ($g[.key] - .value | fabs) > 1e-5 + 1e-4 * (.value | fabs))] | (.[0:3] | debug), length == 0' \
+            ($g[.key] - .value | fabs) > 1e-5 + 1e-4 * (.value | fabs))] | (.[0:3] | debug), length == 0 and ($w | length) > 0' \
         2>&1 | tee same.log | tail -n 1 | grep -qx true || { cat same.log; return 1; }
 }
 
@@ -64,7 +64,8 @@ ok "other operands are 64, a full disk 74" "
 
 # step CASE: the files of a step from a recorded case of data_metrics
 step() {
-    rm -rf step && mkdir step
+    rm -rf step
+    mkdir step
     jq -c --arg n "$1" '.cases[] | select(.name == $n) | .inputs as $i
         | (($i.attention_mask[0] | length) - ($i.responses[0] | length)) as $P
         | range($i.responses | length) as $r
@@ -77,7 +78,7 @@ step() {
         "$GOLDEN" | verl-batch from-json --dtype prompts=I64 | verl-batch set-meta global_steps 7 -o all.dp
     id=uid,sample
     gen=$id,prompts,responses,attention_mask,response_mask
-    verl-dump --schema all.dp | grep -q __num_turns__ && gen=$gen,__num_turns__
+    if verl-dump --schema all.dp | grep -q __num_turns__; then gen=$gen,__num_turns__; fi
     verl-batch select -k $gen --meta global_steps -i all.dp -o step/gen.dp
     verl-batch slice :1 -i step/gen.dp | verl-batch select -k $id,prompts --meta global_steps -o step/prompts.dp
     verl-batch select -k $id,token_level_scores --meta global_steps -i all.dp -o step/reward.dp

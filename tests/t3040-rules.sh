@@ -16,7 +16,8 @@ scored() { # UID SCORE [VALID]...
     i=0
     while [ $# -gt 1 ]; do
         printf '{"uid":"%s","sample":%d,"response_mask":[1,1,0],"token_level_scores":[0,%s,0]}\n' "$1" $i "$2"
-        shift 2 && i=$((i + 1))
+        shift 2
+        i=$((i + 1))
     done | verl-batch from-json -q
 }
 adv() { verl-dump -k advantages "$1" | jq -cs 'map(.advantages)'; }

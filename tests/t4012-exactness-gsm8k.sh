@@ -3,12 +3,13 @@
 # log-probs by the bit, and sampled ids equal, over batch sizes, micro-batches, padding, threads, ranks.
 . "$(dirname "$0")/lib.sh"
 need_shared
-M=$SHARED/data/models/stories260k
+M=$SHARED/data/models/stories260k questions=$SHARED/data/datasets/gsm8k/test.jsonl
+[ -d "$M" ] && [ -f "$questions" ] || skip_all "no stories260k or no GSM8K in the shared data"
 
 verl-data -q -m "$M" --step 1 data.train_batch_size=64 data.max_prompt_length=420 data.truncation=left \
     --map '{prompt: .question, data_source: "openai/gsm8k",
         reward_model: {style: "rule", ground_truth: .answer}}' \
-    "$SHARED/data/datasets/gsm8k/test.jsonl" -o p.dp || skip_all "verl-data made no prompts"
+    "$questions" -o p.dp
 essence() { verl-dump -k uid,sample,responses,rollout_log_probs,finish_reason --no-text "$@"; }
 rollout() { verl-rollout -q -m "$M" rollout.n=2 rollout.response_length=16 "$@"; }
 again() {

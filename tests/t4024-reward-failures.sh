@@ -82,7 +82,7 @@ by_mode() { # by $mode
 gone() { # waits a moment for processes that were killed to vanish
     i=0
     while pgrep -f "$nap" >/dev/null && [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done
-    ! pgrep -fa "$nap"
+    not pgrep -fa "$nap"
 }
 see() { verl-dump -q --no-text "$1" | jq -r "$2" | tr '\n' ' ' | sed 's/ $//'; }
 # good rows and "shut" (which answers and then reads no more) are scored, the others are not

@@ -187,9 +187,13 @@ cuts() { # FILE COMMAND...: new weights and metrics are the same for every cut
     out=$1
     shift
     rm -rf s1 s2 s3
-    "$@" -s s1 -o $out && "$@" -s s2 --micro-batch 1 -o x2.dp && "$@" -s s3 --micro-batch 7 -o x3.dp
-    cmp s1/current/params.safetensors s2/current/params.safetensors &&
-        cmp s1/current/params.safetensors s3/current/params.safetensors && cmp $out x2.dp && cmp $out x3.dp
+    "$@" -s s1 -o $out
+    "$@" -s s2 --micro-batch 1 -o x2.dp
+    "$@" -s s3 --micro-batch 7 -o x3.dp
+    cmp s1/current/params.safetensors s2/current/params.safetensors
+    cmp s1/current/params.safetensors s3/current/params.safetensors
+    cmp $out x2.dp
+    cmp $out x3.dp
 }
 ok 'bypass mode: old log-probs are the rollout s; without correction it is vanilla or reinforce' "
     verl-batch drop -q -k old_log_probs -i off.dp | verl-batch rename -q rollout_log_probs:old_log_probs -o was.dp

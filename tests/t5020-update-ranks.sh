@@ -12,7 +12,8 @@ verl-value -q -m m -i b.dp -o val.dp
 # exp_avg after one step from zero moments is (1 - beta1) times the gradient: as a model it can be
 # compared by verl-model. Prints max |a-b| over max |a|.
 as_model() {
-    rm -rf "$2" && mkdir "$2"
+    rm -rf "$2"
+    mkdir "$2"
     cp "$1/current/config.json" "$2/"
     cp "$1/current/exp_avg.safetensors" "$2/model.safetensors"
 }

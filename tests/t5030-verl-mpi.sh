@@ -20,7 +20,7 @@ hang() { # 3 ranks that wait for ever, in the background; returns when all are t
 gone() { # none of the ranks is left within 5 s
     for i in $(seq 50); do
         left=
-        for f in pid.*; do kill -0 "$(cat "$f")" 2>/dev/null && left="$left $f"; done
+        for f in pid.*; do if kill -0 "$(cat "$f")" 2>/dev/null; then left="$left $f"; fi; done
         [ -z "$left" ] && return 0
         sleep 0.1
     done
