@@ -131,7 +131,7 @@ PY
     custom raises.py -j 1 --on-error invalid -o r.dp 2>err
     [ "$(see r.dp .score | cut -d " " -f 1-6)" = "1 1 1 NaN NaN 1" ]
     [ "$(grep -c "^Traceback" err)" = 1 ]
-    ! grep -q custom_reward.py err
+    not grep -q custom_reward.py err
     see r.dp .reward_error | grep -q "ValueError: four is too much (raises.py:3)"'
 for bad in none nan text hang crash; do
     ok "a function that goes wrong ($bad): fail, invalid, value; nothing is left" "
@@ -171,7 +171,7 @@ ok 'what is missing: file 66, function 64 with those there are, a file that does
     tail -n 1 err | grep -q "bad.py cannot be loaded: ModuleNotFoundError: .*no_such_module.* (bad.py:1)"
     echo "def compute_score(:" >bad.py
     exits 65 custom bad.py -o no.dp 2>err
-    tail -n 1 err | grep -q "SyntaxError"
+    tail -n 1 err | grep -q "bad.py cannot be loaded: SyntaxError: .*(bad.py:1)"
     mkdir -p bin; for p in verl-reward; do ln -sf "$(command -v $p)" bin; done
     PATH=$PWD/bin exits 69 custom plain.py -o no.dp 2>err
     grep -q "needs python3, which is not on PATH" err

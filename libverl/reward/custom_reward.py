@@ -36,7 +36,9 @@ def location(error, path):
 
 def reason(error, path):
     text = traceback.format_exception_only(type(error), error)[-1].strip()
-    return text + ("" if isinstance(error, SyntaxError) else location(error, path))
+    if isinstance(error, SyntaxError) and error.filename:
+        return "%s (%s:%s)" % (text, os.path.basename(error.filename), error.lineno)
+    return text + location(error, path)
 
 
 def plain(x):
