@@ -1,7 +1,9 @@
 # lint.pl FILE... - assertions in tests/t*.sh that cannot fail. `ok` runs its commands under `set -e`,
 # which passes over a failure in `! cmd`, in all but the last command of `a && b`, and in all but the
-# last of a pipeline; so those are refused: `not cmd`, a line for each, a file between the two.
-# `a && b || { cat log; false; }` is fine, and so is a list that gives a function or subshell its status.
+# last of a pipeline; so those are refused in blocks and in functions: `not cmd`, a line for each, a
+# file between the two. `a && b || { cat log; false; }` and `a && return` are fine, and so is a list
+# that gives a function or subshell its status. Refused as well: `[ $(a) = $(b) ]`, which two failures
+# satisfy, and jq -e on the rows of a verl-dump, whose status is that of the last row.
 use strict;
 use warnings;
 

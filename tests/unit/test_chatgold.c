@@ -109,6 +109,8 @@ int main(int argc, char **argv)
         (strcmp(tmpl, "-") != 0 && vl_fs_read(tmpl, (size_t)1 << 28, &src, &e)))
         return puts(e.msg), 1;
     cases = vl_json_get(&j, 0, "cases");
+    if (cases < 0)
+        return printf("%s: no cases\n", file), 1;
     for (k = 0, c = (uint32_t)cases + 1; k < j.node[cases].count; k++, c = j.node[c].next)
         one(file, src.s, &j, c);
     if (argc < 3)

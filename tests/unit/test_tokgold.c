@@ -191,7 +191,8 @@ static void all_cases(const struct vl_tok *t, const char *file, const struct vl_
 {
     uint32_t k, c;
 
-    for (k = 0, c = (uint32_t)cases + 1; k < j->node[cases].count; k++, c = j->node[c].next) {
+    for (k = 0, c = (uint32_t)cases + 1; cases >= 0 && k < j->node[cases].count;
+         k++, c = j->node[c].next) {
         if (vl_json_get(j, c, "sha256") >= 0)
             bulk_case(t, file, j, k, c);
         if (vl_json_get(j, c, "pieces") >= 0)
