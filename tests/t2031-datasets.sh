@@ -76,6 +76,28 @@ END
 ok "dapo: rows of the processed form, and bare problems in its words" '
     [ "$(row dapo "{\"prompt\": \"P\", \"solution\": \"34\", \"source_prompt\": [{\"role\": \"user\", \"content\": \"words\"}], \"data_source\": \"math_dapo\", \"reward_model\": {\"ground_truth\": \"34\"}}" "[.raw_prompt[0].content, .reward_model.ground_truth] | join(\" \")")" = "words 34" ]
     row dapo "{\"problem\": \"P\", \"answer\": \"34\"}" .raw_prompt[0].content | grep -q "^Remember to put your answer"'
+ok "a row without the question or the answer is refused with what it has, never a prompt without its question" '
+    for n in $(names); do
+        case $n in *-sft | openai-messages | sharegpt | alpaca) kind=--sft ;; ultrafeedback | hh-rlhf) kind=--preference ;; *) kind= ;; esac
+        while read -r line; do
+            echo "$line" >bad.jsonl
+            rm -f n.dp
+            exits 65 verl-data bad.jsonl -m "$bytes" --dataset $n $kind -o n.dp 2>err || { echo "$n: $line"; cat err; false; }
+            grep -q "^verl-data: bad.jsonl:1: " err && [ $(wc -l <err) = 1 ] && [ ! -e n.dp ]
+        done <<"END"
+{}
+{"answer": "so #### 3", "solution": "\\boxed{3}", "output": "3"}
+{"question": null, "problem": null, "prompt": null, "instruction": null, "answer": "so #### 3", "solution": "\\boxed{3}", "output": "3"}
+{"question": "", "problem": "", "prompt": "", "instruction": "", "answer": "so #### 3", "solution": "\\boxed{3}", "output": "3"}
+{"question": ["q"], "problem": 5, "prompt": {}, "instruction": true, "answer": "so #### 3", "solution": "\\boxed{3}", "output": "3"}
+{"question": "q", "problem": "p", "prompt": "p", "instruction": "i"}
+{"question": "q", "problem": "p", "prompt": "p", "instruction": "i", "answer": null, "solution": null, "output": null}
+{"conversations": [{"from": "human", "value": null}, {"from": "gpt", "value": "x"}], "messages": []}
+END
+    done
+    echo "{\"problem\": \"p\", \"answer\": \"#### 3\"}" >bad.jsonl
+    exits 65 verl-data bad.jsonl -m "$bytes" --dataset gsm8k -o n.dp 2>err
+    grep -q "nothing to use in question; the row has answer, problem" err'
 ok "the sources that the filters write have a scorer" '
     for n in gsm8k math aime aime2025 dapo; do
         echo "{\"question\": \"q\", \"problem\": \"q\", \"answer\": \"#### 1\"}" | verl-data -q - -m "$bytes" --dataset $n -o s.dp

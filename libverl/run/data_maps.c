@@ -12,6 +12,14 @@
 #define GSM8K_STEPS "\"Let's think step by step and output the final answer after \\\"####\\\".\""
 #define MATH_STEPS  "\"Let's think step by step and output the final answer within \\\\boxed{}.\""
 
+/* The first of these members that has a value of these types: jq adds null to a string without a
+ * word, so a row of another shape would become a prompt without its question. */
+#define DEF_ONE                                                                                    \
+    "def one($names; types): . as $row | [$names[] | $row[.] | select(. != \"\") | types] | "      \
+    "first\n"                                                                                      \
+    "    // error(\"nothing to use in \\($names | join(\" or \")); the row has \\($row | keys | "  \
+    "join(\", \"))\");\n"
+
 /* The content of the last box of a solution, as the scorer reads a response. */
 #define DEF_BOXED                                                                                  \
     "def balanced: explode as $c |\n"                                                              \
@@ -31,61 +39,72 @@
 
 /* "033" and 33 are one answer, and the scorer compares text. */
 #define AIME(source)                                                                               \
-    SHAPED                                                                                         \
-    "def year: [.year, .url, .id, .ID] | map(tostring | scan(\"20[0-9][0-9]\")) | first // \"\";"  \
-    "\n"                                                                                           \
-    "(.problem // .question // .Problem) as $problem | (.answer // .Answer) as $answer |\n"        \
-    "{\n"                                                                                          \
-    "  data_source: " source ",\n"                                                                 \
-    "  prompt: " DAPO_PROMPT(                                                                      \
-        "$problem") ",\n"                                                                          \
-                    "  ability: \"math\",\n"                                                       \
-                    "  reward_model: {style: \"rule\", ground_truth: ($answer | tostring | "       \
-                    "sub(\"^0+(?=[0-9])\"; \"\"))},\n"                                             \
-                    "  extra_info: del(.problem, .question, .Problem, .answer, .Answer)\n"         \
-                    "} end"
+    SHAPED DEF_ONE                                                                                 \
+        "def year: [.year, .url, .id, .ID] | map(tostring | scan(\"20[0-9][0-9]\")) | first // "   \
+        "\"\";"                                                                                    \
+        "\n"                                                                                       \
+        "one([\"problem\", \"question\", \"Problem\"]; strings) as $problem |\n"                   \
+        "one([\"answer\", \"Answer\"]; strings, numbers) as $answer |\n"                           \
+        "{\n"                                                                                      \
+        "  data_source: " source ",\n"                                                             \
+        "  prompt: " DAPO_PROMPT(                                                                  \
+            "$problem") ",\n"                                                                      \
+                        "  ability: \"math\",\n"                                                   \
+                        "  reward_model: {style: \"rule\", ground_truth: ($answer | tostring | "   \
+                        "sub(\"^0+(?=[0-9])\"; \"\"))},\n"                                         \
+                        "  extra_info: del(.problem, .question, .Problem, .answer, .Answer)\n"     \
+                        "} end"
 
 static const struct vl_data_map maps[] = {
     { "gsm8k", "openai/gsm8k: {question, answer}; the answer is what follows \"#### \"",
-      SHAPED "{\n"
-             "  data_source: \"openai/gsm8k\",\n"
-             "  prompt: [{role: \"user\", content: (.question + \" \" + " GSM8K_STEPS ")}],\n"
-             "  ability: \"math\",\n"
-             "  reward_model: {style: \"rule\", ground_truth: ((.answer | capture(\"#### "
-             "(?<n>-?[0-9.,]+)\").n | gsub(\",\"; \"\"))\n"
-             "    // error(\"the answer has no #### NUMBER\"))},\n"
-             "  extra_info: .\n"
-             "} end" },
-    { "gsm8k-sft", "the same rows to fine-tune on: the response is the worked answer",
+      SHAPED DEF_ONE
       "{\n"
-      "  prompt: [{role: \"user\", content: (.question + \" \" + " GSM8K_STEPS ")}],\n"
-      "  response: .answer\n"
+      "  data_source: \"openai/gsm8k\",\n"
+      "  prompt: [{role: \"user\", content: (one([\"question\"]; strings) + \" \" + " GSM8K_STEPS
+      ")}],\n"
+      "  ability: \"math\",\n"
+      "  reward_model: {style: \"rule\", ground_truth: ((one([\"answer\"]; strings) | "
+      "capture(\"#### "
+      "(?<n>-?[0-9.,]+)\").n | gsub(\",\"; \"\"))\n"
+      "    // error(\"the answer has no #### NUMBER\"))},\n"
+      "  extra_info: .\n"
+      "} end" },
+    { "gsm8k-sft", "the same rows to fine-tune on: the response is the worked answer",
+      DEF_ONE
+      "{\n"
+      "  prompt: [{role: \"user\", content: (one([\"question\"]; strings) + \" \" + " GSM8K_STEPS
+      ")}],\n"
+      "  response: one([\"answer\"]; strings)\n"
       "}" },
     { "math", "MATH and MATH-500: {problem, solution} or {problem, answer}; boxed answers",
-      SHAPED DEF_BOXED
+      SHAPED DEF_ONE DEF_BOXED
       "{\n"
       "  data_source: (if has(\"answer\") then \"HuggingFaceH4/MATH-500\"\n"
       "    else \"DigitalLearningGmbH/MATH-lighteval\" end),\n"
-      "  prompt: [{role: \"user\", content: (.problem + \" \" + " MATH_STEPS ")}],\n"
+      "  prompt: [{role: \"user\", content: (one([\"problem\"]; strings) + \" \" + " MATH_STEPS
+      ")}],\n"
       "  ability: \"math\",\n"
-      "  reward_model: {style: \"rule\", ground_truth: (if has(\"answer\") then .answer else "
-      ".solution | boxed end\n"
+      "  reward_model: {style: \"rule\", ground_truth: (if has(\"answer\") then\n"
+      "    one([\"answer\"]; strings, numbers) else one([\"solution\"]; strings) | boxed end\n"
       "    // error(\"the solution has no \\\\boxed{} answer\"))},\n"
       "  extra_info: del(.problem, .answer)\n"
       "} end" },
     { "math-sft", "the same rows to fine-tune on: the response is the solution",
+      DEF_ONE
       "{\n"
-      "  prompt: [{role: \"user\", content: (.problem + \" \" + " MATH_STEPS ")}],\n"
-      "  response: .solution\n"
+      "  prompt: [{role: \"user\", content: (one([\"problem\"]; strings) + \" \" + " MATH_STEPS
+      ")}],\n"
+      "  response: one([\"solution\"]; strings)\n"
       "}" },
     { "aime", "AIME: {problem, answer}; data_source has the year where the row says it",
       AIME("(\"aime\" + year)") },
     { "aime2024", "the same, data_source aime2024", AIME("\"aime2024\"") },
     { "aime2025", "the same, data_source aime2025", AIME("\"aime2025\"") },
     { "dapo", "DAPO-Math-17k: verl's rows as they are, or {prompt or problem, answer or solution}",
+      DEF_ONE
       "if has(\"source_prompt\") then .prompt = .source_prompt | del(.source_prompt, .solution)\n"
       "elif (.prompt | type) == \"array\" then .\n"
-      "else (.problem // .question // .prompt) as $problem |\n"
+      "else one([\"problem\", \"question\", \"prompt\"]; strings) as $problem |\n"
       "{\n"
       "  data_source: \"math_dapo\",\n"
       "  prompt: " DAPO_PROMPT(
@@ -101,22 +120,26 @@ static const struct vl_data_map maps[] = {
     { "openai-messages",
       "--sft on {messages, tools}; an assistant message of weight 0 is not trained on",
       "def object: . as $s | if type == \"string\" then [try fromjson catch $s] | first else . end;"
-      "\n"
-      ".messages |= map(.content = (.content // \"\") |\n"
+      "\n" DEF_ONE
+      ".messages = (one([\"messages\"]; arrays) | map(.content = (.content // \"\") |\n"
       "  if .tool_calls then .tool_calls |= map(\n"
       "    if .function.arguments then .function.arguments = (.function.arguments | object)\n"
-      "    else . end) else . end)" },
+      "    else . end) else . end))" },
     { "sharegpt", "--sft on {conversations: [{from, value}]}, also {system, conversations}",
+      DEF_ONE
       "def role: {human: \"user\", user: \"user\", gpt: \"assistant\", assistant: \"assistant\",\n"
       "  system: \"system\", tool: \"tool\", observation: \"tool\"}[.] // error(\"no such role: "
       "\\(.)\");\n"
       "{messages: ((if .system then [{role: \"system\", content: .system}] else [] end)\n"
-      "  + (.conversations | map({role: (.from | role), content: .value})))}" },
+      "  + (one([\"conversations\"]; arrays) | map({role: (.from | role),\n"
+      "      content: (.value | strings // error(\"a turn whose value is no text\"))})))}" },
     { "alpaca", "--sft on {instruction, input, output}, as one user message and its answer",
+      DEF_ONE
       "{messages: [\n"
-      "  {role: \"user\", content: (.instruction + (if (.input // \"\") == \"\" then \"\" else "
+      "  {role: \"user\", content: (one([\"instruction\"]; strings) + (if (.input // \"\") "
+      "== \"\" then \"\" else "
       "\"\\n\\n\" + .input end))},\n"
-      "  {role: \"assistant\", content: .output}]}" },
+      "  {role: \"assistant\", content: (.output | strings // error(\"output is no text\"))}]}" },
     { "ultrafeedback", "--preference on the binarized set: lists that hold the prompt",
       "{chosen, rejected, extra_info: del(.prompt, .messages, .chosen, .rejected)}" },
     { "hh-rlhf",
