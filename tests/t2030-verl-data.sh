@@ -310,6 +310,13 @@ ok "patterns: sorted by name; one that fits no file is 66; a name that is there 
     cp ten.jsonl "parts/x[1].jsonl"; verl-data -q "parts/x[1].jsonl" -m "$bytes" -o g.dp; cmp t.dp g.dp
     exits 66 verl-data "parts/*.json" -m "$bytes" -o n.dp 2>err; grep -q "parts/\*.json: no file has such a name" err
     exits 66 verl-data parts -m "$bytes" -o n.dp 2>err; grep -q "parts: a directory; name its files, for example .parts/\*.jsonl" err'
+ok "a directory among the files of a pattern is 66, too" '
+    mkdir parts/d.jsonl; exits 66 verl-data "parts/*.jsonl" -m "$bytes" -o n.dp 2>err; rmdir parts/d.jsonl
+    grep -q "^verl-data: parts/d.jsonl: a directory; name its files" err
+    exits 66 verl-data parts/ -m "$bytes" -o n.dp 2>err; grep -q "for example .parts/\*.jsonl" err'
+ok "a named pipe is opened once, so its writer is not lost" '
+    mkfifo pipe; cat ten.jsonl >pipe &
+    timeout 20 verl-data -q pipe -m "$bytes" -o g.dp; cmp t.dp g.dp'
 ok "a file that is one list of rows; a bad row is named by the line it begins in" '
     { echo [; paste -sd, ten.jsonl; echo ]; } >list.json; verl-data -q list.json -m "$bytes" -o g.dp; cmp t.dp g.dp
     printf "[\n{\"prompt\": \"a\"},\n\n{\"p\":\n1}]" >bad.json

@@ -83,7 +83,9 @@ ok "a row without the question or the answer is refused with what it has, never 
             echo "$line" >bad.jsonl
             rm -f n.dp
             exits 65 verl-data bad.jsonl -m "$bytes" --dataset $n $kind -o n.dp 2>err || { echo "$n: $line"; cat err; false; }
-            grep -q "^verl-data: bad.jsonl:1: " err && [ $(wc -l <err) = 1 ] && [ ! -e n.dp ]
+            grep -q "^verl-data: bad.jsonl:1: " err
+            [ $(wc -l <err) = 1 ]
+            [ ! -e n.dp ]
         done <<"END"
 {}
 {"answer": "so #### 3", "solution": "\\boxed{3}", "output": "3"}

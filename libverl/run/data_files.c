@@ -29,22 +29,39 @@ static void add(struct vl_strs *out, const char *path)
     out->s[out->n++] = vl_strdup(path);
 }
 
+static int is_directory(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int add_file(struct vl_strs *out, const char *path, struct vl_err *e)
+{
+    size_t n = strlen(path);
+
+    if (is_directory(path)) {
+        while (n > 1 && path[n - 1] == '/')
+            n--;
+        return vl_fail(e, VL_E_NOINPUT,
+                       "%s: a directory; name its files, for example '%.*s/*.jsonl'", path, (int)n,
+                       path);
+    }
+    add(out, path);
+    return 0;
+}
+
 static int expand(const char *name, struct vl_strs *out, struct vl_err *e)
 {
     int flags = GLOB_BRACE | GLOB_TILDE, rc; /* sorted by bytes: no locale is set */
     glob_t g = { 0 };
     struct stat st;
 
-    if (strcmp(name, "-") == 0 || (stat(name, &st) == 0 && !S_ISDIR(st.st_mode))) {
-        add(out, name);
-        return 0;
-    }
-    if (stat(name, &st) == 0)
-        return vl_fail(e, VL_E_NOINPUT, "%s: a directory; name its files, for example '%s/*.jsonl'",
-                       name, name);
+    if (strcmp(name, "-") == 0 || stat(name, &st) == 0)
+        return add_file(out, name, e);
     rc = glob(name, flags, NULL, &g);
-    for (size_t i = 0; rc == 0 && i < g.gl_pathc; i++)
-        add(out, g.gl_pathv[i]);
+    for (size_t i = 0; rc == 0 && i < g.gl_pathc && !e->code; i++)
+        (void)!add_file(out, g.gl_pathv[i], e);
     globfree(&g);
     if (rc == GLOB_NOSPACE)
         return vl_fail(e, VL_E_OS, "%s: out of memory", name);
@@ -52,7 +69,7 @@ static int expand(const char *name, struct vl_strs *out, struct vl_err *e)
         return vl_fail(e, VL_E_NOINPUT,
                        strpbrk(name, "*?[{") ? "%s: no file has such a name" : "%s: no such file",
                        name);
-    return 0;
+    return e->code;
 }
 
 int vl_files_expand(const struct vl_strs *names, struct vl_strs *out, struct vl_err *e)
@@ -181,15 +198,14 @@ static int read_through(const struct kind *k, const char *path, struct vl_buf *o
     return e->code;
 }
 
-/* The first bytes of a regular file; 0 where there are none to look at. */
+/* The first bytes of a regular file; 0 where there are none to look at. A named pipe is not opened:
+ * who writes into it would lose its reader when we close it again. */
 static size_t peek(const char *path, char *s, size_t n)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
-    ssize_t got = 0;
+    int fd = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t got = fd < 0 ? 0 : read(fd, s, n);
 
-    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        got = read(fd, s, n);
     if (fd >= 0)
         close(fd);
     return got > 0 ? (size_t)got : 0;

@@ -4,9 +4,10 @@
  * tables are kept as they are; everything else of tokenizer.json is kept as JSON, so it is read,
  * checked and refused by the same code.
  *
- * A file is used when its header names this format, this release and the hash and length of the
- * tokenizer.json at hand, its checksum is right and every index in it is in bounds; else the tokenizer is
- * read as if there were none and the file is written anew, aside and renamed. Nothing here is an error.
+ * A file is used when it belongs to the user (a checksum is no signature), its header names this
+ * format, this release and the hash and length of the tokenizer.json at hand, its checksum is right and
+ * every index in it is in bounds; else the tokenizer is read as if there were none and the file is
+ * written anew, aside and renamed. Nothing here is an error. A named pipe must not hold us, either.
  *
  * Layout: struct head, then the parts at multiples of 64 bytes; integers as this machine has them. */
 #include "libverl/text/tok_load.h"
@@ -218,13 +219,13 @@ static void use(struct vl_tok *t, void *map, size_t n)
 int vl_tok_cache_use(struct vl_tok *t, const char *path, size_t source_n, const char **rest,
                      size_t *n)
 {
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
     struct stat st;
     void *map = MAP_FAILED;
 
     if (fd < 0)
         return 0;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size > 0)
         map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED)

@@ -246,7 +246,8 @@ static void test_wild_indices(void **state)
     }
 }
 
-/* Another tokenizer under this one's name, a directory, a place where nothing can be made. */
+/* Another tokenizer under this one's name, a directory, a pipe, another user's file, a place where
+ * nothing can be made. */
 static void test_in_the_way(void **state)
 {
     struct vl_buf want = { 0 }, other = { 0 }, good = { 0 }, got = { 0 };
@@ -267,6 +268,17 @@ static void test_in_the_way(void **state)
     answer(&got, &mapped);
     assert_false(mapped);
     assert_string_equal(want.s, got.s);
+    assert_int_equal(rmdir(file), 0);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    answer(&got, &mapped);
+    assert_false(mapped);
+    assert_string_equal(want.s, got.s);
+    put(file, good.s, good.n);
+    if (chown(file, 4711, (gid_t)-1) == 0) { /* only root can */
+        answer(&got, &mapped);
+        assert_false(mapped);
+        assert_string_equal(want.s, got.s);
+    }
     under = vl_asprintf("%s/tokenizer.json/cache", dir);
     setenv("VERL_CACHE", under, 1);
     answer(&got, &mapped);
