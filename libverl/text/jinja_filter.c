@@ -243,6 +243,8 @@ static struct vl_jv f_float(struct vl_jin *in, struct vl_jv v, const struct vl_j
     vl_jarg(a, 0, "default", &other);
     if (vl_jv_number(v, &x))
         return vl_jv_float(x);
+    if (v.type == VL_J_UNDEF)
+        return vl_jfail(in, "float of something that is not defined");
     if (v.type != VL_J_STR)
         return other;
     t = vl_py_strip(v, 1, 1);

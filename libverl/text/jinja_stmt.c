@@ -55,6 +55,7 @@ static struct vl_jnode *for_stmt(struct vl_jparser *p)
     static const char *const inner[] = { "else", "endfor", NULL }, *const end[] = { "endfor",
                                                                                     NULL };
     struct vl_jnode *n = vl_jp_node(p, VL_JN_FOR);
+    int loops = p->loops;
 
     n->a = target(p, 0);
     if (!vl_jp_skip_name(p, "in"))
@@ -64,6 +65,8 @@ static struct vl_jnode *for_stmt(struct vl_jparser *p)
         n->c = vl_jp_expression(p);
     n->uses = vl_jp_skip_name(p, "recursive");
     expect_block_end(p);
+    if (n->uses) /* a function of its own, which no loop around it can be left from */
+        p->loops = 0;
     p->loops++;
     vl_jp_push(p, n, body(p, inner));
     p->loops--;
@@ -73,6 +76,7 @@ static struct vl_jnode *for_stmt(struct vl_jparser *p)
         n->list[1] = body(p, end);
         p->tok += !vl_jp_failed(p);
     }
+    p->loops = loops;
     expect_block_end(p);
     return n;
 }
