@@ -138,6 +138,19 @@ ok "filter-groups: prompts whose samples differ, and lone ones; 3 below the targ
     is \"\$(col o.dp uid)\" '\"p1\" \"p1\" \"p2\" '
     exits 65 verl-batch filter-groups --metric nope -i g.dp -o never.dp 2>err
     exits 64 verl-batch filter-groups -i g.dp -o never.dp 2>err"
+ok "filter-groups: rows without a score or a valid token are not compared, rewards under the mask not read" "
+    for r in 'p0 0 1 1 null' 'p0 1 1 1 null' 'p0 2 0 1 \"boom\"' 'p0 3 0 0 null' 'p1 0 0 1 null' 'p1 1 1 1 null' \
+        'p1 2 0 1 \"boom\"' 'p2 0 0 1 \"boom\"' 'p3 0 1 1 null' 'p3 1 0 1 \"boom\"'; do
+        set -- \$r
+        jq -nc --arg u \$1 --argjson s \$2 --argjson a \$3 --argjson m \$4 --argjson e \"\$5\" '{ uid: \$u, sample: \$s,
+            acc: (if \$e then null else \$a end), response_mask: [\$m, 0], token_level_scores: [(if \$e then \"NaN\" else \$a end), \"NaN\"],
+            reward_error: \$e }'
+    done | verl-batch from-json --dtype acc=json -o un.dp
+    for metric in acc seq_reward; do
+        verl-batch filter-groups --metric \$metric -i un.dp -o o.dp 2>err
+        is \"\$(col o.dp uid)\" '\"p1\" \"p1\" \"p1\" '
+        grep -q '5 rows without a score or a valid token' err
+    done"
 ok "balance: equal slices of near equal work" "
     printf '%s\n' '[1,1,1,1]' '[1,1,1,0]' '[1,0,0,0]' '[1,1,0,0]' |
         jq -c '{attention_mask: .}' | verl-batch from-json -o b.dp

@@ -74,6 +74,32 @@ ok "gdpo: components by column, weights, exactly 0 for equal rewards without whi
     exits 64 run -e gdpo 'gdpo_reward_keys=[acc]' 'gdpo_reward_weights=[1,2]' -i gdpo.dp -o x.dp
     exits 65 run -e gdpo 'gdpo_reward_keys=[tone]' -i gdpo.dp -o x.dp 2>err; grep -q 'no column tone' err"
 
+ok "PF-PPO draws by the scores, not by rewards with KL, and no row without a score or a valid token" "
+    for r in '0 0 1 -9 null' '1 2 1 0 null' '2 3 1 0 null' '3 -7 1 0 \"boom\"' '4 -8 0 0 null' '5 1 1 0 null'; do
+        set -- \$r
+        jq -nc --argjson s \$1 --argjson a \$2 --argjson m \$3 --argjson old \$4 --argjson e \"\$5\" '{ uid: \"u\\(\$s)\", sample: 0,
+            token_level_scores: [\$a, 0], response_mask: [\$m, \$m], reward_error: \$e, values: [0, 0],
+            old_log_probs: [\$old, \$old], ref_log_prob: [0, 0] }'
+    done | verl-batch from-json --dtype token_level_scores=F32 --dtype values=F32 --dtype old_log_probs=F32 --dtype ref_log_prob=F32 -o pf.dp
+    run -e gae use_pf_ppo=true pf_ppo.reweight_method=max_min use_kl_in_reward=true kl_coef=1 -i pf.dp -o out.dp
+    verl-dump out.dp | jq -r .uid | sort -u | tr '\n' ' ' >got
+    [ \"\$(cat got)\" = 'u0 u2 ' ]"
+ok "remax: the greedy score is of its valid tokens; samples of one without a score are left out" "
+    printf '%s\n' '{\"uid\":\"a\",\"sample\":0,\"token_level_scores\":[0.5,1],\"response_mask\":[1,1]}' \
+        '{\"uid\":\"b\",\"sample\":0,\"token_level_scores\":[0.5,1],\"response_mask\":[1,1]}' | verl-batch from-json -o rm.dp
+    printf '%s\n' '{\"uid\":\"a\",\"sample\":0,\"token_level_scores\":[0.25,\"NaN\"],\"response_mask\":[1,0],\"reward_error\":null}' \
+        '{\"uid\":\"b\",\"sample\":0,\"token_level_scores\":[\"NaN\",0],\"response_mask\":[1,1],\"reward_error\":\"boom\"}' | verl-batch from-json -o greedy.dp
+    run -e remax --baseline greedy.dp -i rm.dp -o out.dp 2>err
+    verl-dump out.dp | jq -sce '[.[].advantages] == [[1.25, 0.75], [0, 0]]'
+    grep -q '1 rows whose greedy response has no score' err"
+ok "a number that is not finite at a valid token is refused by the column that has it" "
+    for k in values old_log_probs ref_log_prob rollout_log_probs; do
+        verl-dump pf.dp | jq -c --arg k \$k '.rollout_log_probs = .old_log_probs | if .uid == \"u1\" then .[\$k][1] = \"NaN\" else . end' |
+            verl-batch from-json --like pf.dp --dtype rollout_log_probs=F32 -o nan.dp
+        exits 65 run -e gae use_kl_in_reward=true rollout_is=token -i nan.dp -o x.dp 2>err
+        grep -q \"uid \\\"u1\\\".*: \$k is nan at response token 1\" err
+    done"
+
 # ---- the adaptive coefficient ----
 case_rows kl kl_in_reward_1 | verl-batch from-json | verl-batch set-meta global_steps 1 -o one.dp
 verl-batch set-meta -i one.dp global_steps 2 -o two.dp

@@ -103,5 +103,11 @@ ok 'verl-batch pairs: best and worst of each prompt, all-equal groups dropped an
     printf '%s\n' '[\"a\",1,1]' '[\"a\",0,0]' '[\"d\",0,1]' '[\"d\",1,0]' | cmp - got
     [ \$(metric gp.dp pairs/groups_all_equal) = 2 ]
     exits 64 verl-batch pairs -i g.dp -o x.dp 2>err
-    grep -q 'name the values with --metric' err"
+    grep -q 'name the values with --metric' err
+    verl-dump g.dp | jq -c '.response_mask = [if .uid == \"d\" and .sample == 1 then 0 else 1 end] |
+        .reward_error = if .uid == \"a\" and .sample == 0 then \"boom\" else null end | if .reward_error then .score = \"NaN\" else . end' |
+        verl-batch from-json -q --like g.dp -o un.dp
+    verl-batch pairs --metric score -i un.dp -o up.dp 2>err
+    grep -q 'pairs: 0 of 4 prompts' err
+    grep -q '2 rows without a score or a valid token' err"
 done_testing

@@ -61,13 +61,13 @@ int vl_pf_ppo_weights(double *w, const char *method, double p, const double *sco
     return 0;
 }
 
-void vl_pf_ppo_draw(int64_t *idx, const double *w, const double *u, int64_t B)
+void vl_pf_ppo_draw(int64_t *idx, int64_t draws, const double *u, const double *w, int64_t B)
 {
     double total = 0;
 
     for (int64_t i = 0; i < B; i++)
         total += w[i];
-    for (int64_t k = 0; k < B; k++) {
+    for (int64_t k = 0; k < draws; k++) {
         double run = 0;
         int64_t i = 0;
         for (; i < B - 1; i++) {

@@ -20,8 +20,8 @@ double vl_overlong_penalty(const struct vl_overlong *o, int64_t n);
  * else 0.1; plus 1e-8, so that every row can be drawn. Another method is VL_E_USAGE. */
 int vl_pf_ppo_weights(double *w, const char *method, double p, const double *scores, int64_t B,
                       struct vl_err *e) VL_MUST_CHECK;
-/* idx (B): rows drawn with replacement in proportion to w, u (B) uniform in (0, 1): row k is the
- * first whose running sum of weights passes u[k] of the total. */
-void vl_pf_ppo_draw(int64_t *idx, const double *w, const double *u, int64_t B);
+/* idx (draws): rows drawn with replacement in proportion to w (B), u (draws) uniform in (0, 1): draw k
+ * is the first row whose running sum of weights passes u[k] of the total. */
+void vl_pf_ppo_draw(int64_t *idx, int64_t draws, const double *u, const double *w, int64_t B);
 
 #endif

@@ -29,13 +29,25 @@ int vl_adv_f32(const struct vl_adv_work *w, const char *name, const float **out,
     return vl_batch_need(w->b, name, VL_F32, 1, inner, out, e);
 }
 
-/* As vl_adv_f32, with what makes the column. */
+/* As vl_adv_f32, with what makes the column, and finite wherever it is read. */
 int vl_adv_want(const struct vl_adv_work *w, const char *name, const char *why, const char *how,
                 const float **out, struct vl_err *e)
 {
     if (!vl_batch_col(w->b, name))
         return vl_fail(e, VL_E_DATA, "%s needs the column %s: %s", why, name, how);
-    return vl_adv_f32(w, name, out, e);
+    if (vl_adv_f32(w, name, out, e))
+        return e->code;
+    for (int64_t j = 0; j < w->B * w->L; j++)
+        if (w->valid[j] && !w->left_out[j / w->L] && !isfinite((*out)[j])) {
+            char who[128];
+            return vl_fail(
+                e, VL_E_DATA,
+                "%s: %s is %g at response token %lld, where response_mask is 1; %s needs "
+                "finite numbers",
+                vl_batch_row_name(w->b, j / w->L, who, sizeof(who)), name, (*out)[j],
+                (long long)(j % w->L), why);
+        }
+    return 0;
 }
 
 static int read_mask(struct vl_adv_work *w, struct vl_err *e)
@@ -159,48 +171,76 @@ int vl_adv_weights(struct vl_adv_work *w, const float **weights, struct vl_err *
 
 /* ---- ReMax's baseline ---- */
 
-/* The greedy batch's score for each uid: exactly one row a uid. */
-static int scores_by_uid(struct vl_adv_work *w, const struct vl_batch *g, struct vl_err *e)
+/* A row's score as the samples' are taken: at valid tokens. mask: NULL counts all. */
+static float greedy_score(const float *s, const int64_t *mask, int64_t L)
+{
+    double sum = 0;
+
+    for (int64_t t = 0; t < L; t++)
+        sum += !mask || mask[t] ? s[t] : 0;
+    return (float)sum;
+}
+
+/* The greedy batch's score for each uid: exactly one row a uid. Where it has none there is nothing to
+ * compare the samples with: they are left out. */
+static int scores_by_uid(struct vl_adv_work *w, const struct vl_batch *g, uint8_t *none,
+                         struct vl_err *e)
 {
     const char *name = vl_stage_scores(g);
     const struct vl_col *gu = vl_batch_col(g, "uid"), *bu = vl_batch_col(w->b, "uid");
-    int64_t inner[1] = { -1 };
+    int64_t inner[1] = { -1 }, without = 0;
+    const int64_t *mask = NULL;
     const float *s;
     char who[120];
 
     if (!gu || gu->kind != VL_COL_JSON || !bu || bu->kind != VL_COL_JSON)
         return vl_fail(e, VL_E_DATA, "both the batch and the baseline need the column uid");
-    if (vl_batch_need(g, name, VL_F32, 1, inner, &s, e))
+    if (vl_batch_need(g, name, VL_F32, 1, inner, &s, e) || vl_rows_left_out(none, g, e) ||
+        (!w->o->as_verl && vl_batch_col(g, "response_mask") &&
+         vl_batch_need_mask(g, "response_mask", inner, &mask, e)))
         return e->code;
     for (int64_t i = 0; i < w->B; i++) {
         size_t n, m;
         const char *uid = vl_col_json(bu, i, &n);
-        int64_t found = 0;
+        int64_t found = 0, at = 0;
         for (int64_t k = 0; k < g->rows; k++) {
             const char *other = vl_col_json(gu, k, &m);
             if (m != n || memcmp(uid, other, n))
                 continue;
-            double sum = 0;
-            for (int64_t t = 0; t < inner[0]; t++)
-                sum += s[k * inner[0] + t];
-            w->baselines[i] = (float)sum;
+            at = k;
             found++;
         }
         if (found != 1)
             return vl_fail(e, VL_E_DATA,
                            "%s has %lld rows in the baseline; wanted one greedy response a prompt",
                            vl_batch_row_name(w->b, i, who, sizeof(who)), (long long)found);
+        if (w->o->as_verl ? vl_row_unscored(g, at) : none[at]) {
+            without += !w->left_out[i];
+            w->left_out[i] = 1;
+            continue;
+        }
+        w->baselines[i] =
+            greedy_score(s + at * inner[0], mask ? mask + at * inner[0] : NULL, inner[0]);
+        if (!isfinite(w->baselines[i]))
+            return vl_fail(e, VL_E_DATA, "%s: its score is %g; scores must be finite",
+                           vl_batch_row_name(g, at, who, sizeof(who)), w->baselines[i]);
     }
+    if (without)
+        vl_warn(&w->x->log, "%lld rows whose greedy response has no score: left out, advantage 0",
+                (long long)without);
     return 0;
 }
 
 int vl_adv_baselines(struct vl_adv_work *w, struct vl_err *e)
 {
-    static const char *const columns[] = { "uid", "token_level_scores", "rm_scores", NULL };
+    static const char *const columns[] = { "uid",           "token_level_scores", "rm_scores",
+                                           "response_mask", "reward_error",       NULL };
     struct vl_dp_read opt = { .columns = columns, .nrows = -1 };
     struct vl_batch g = { 0 };
     struct vl_col *c;
     const float *have;
+    uint8_t *none = NULL;
+    char who[120];
 
     if (vl_try_alloc(&w->baselines, (size_t)w->B, sizeof(float), "baselines", e))
         return e->code;
@@ -212,14 +252,19 @@ int vl_adv_baselines(struct vl_adv_work *w, struct vl_err *e)
                 "(or the column reward_baselines)");
         if (vl_batch_need(w->b, "reward_baselines", VL_F32, 0, NULL, &have, e))
             return e->code;
-        memcpy(w->baselines, have, (size_t)w->B * sizeof(float));
+        for (int64_t i = 0; i < w->B; i++)
+            if (!isfinite(w->baselines[i] = have[i]) && !w->left_out[i])
+                return vl_fail(e, VL_E_DATA, "%s: reward_baselines is %g; it must be finite",
+                               vl_batch_row_name(w->b, i, who, sizeof(who)), have[i]);
         return 0;
     }
-    if (vl_dp_read(&g, w->o->baseline, &opt, e) == 0 && scores_by_uid(w, &g, e))
+    if (vl_dp_read(&g, w->o->baseline, &opt, e) == 0 &&
+        (vl_try_alloc(&none, (size_t)g.rows, 1, "baselines", e) || scores_by_uid(w, &g, none, e)))
         vl_err_prefix(e, "%s", w->o->baseline);
     for (size_t k = 0; k < g.nparent; k++) /* the result is made of it too */
         vl_batch_add_parent(w->b, g.parent[k]);
     vl_batch_free(&g);
+    free(none);
     if (e->code || vl_batch_add_tensor(w->b, "reward_baselines", VL_F32, 0, NULL, &c, e))
         return e->code;
     memcpy(c->data, w->baselines, (size_t)w->B * sizeof(float));

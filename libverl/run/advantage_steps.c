@@ -256,27 +256,33 @@ static int resample(struct vl_adv_work *w, struct vl_err *e)
     struct vl_batch drawn = { 0 };
     struct vl_groups g = { 0 };
     double *s = NULL, *p = NULL, *u = NULL;
-    int64_t *idx = NULL, step = 0;
+    int64_t *idx = NULL, *row = NULL, live = 0, step = 0, inner[1] = { w->L };
     size_t n = (size_t)w->B;
+    struct vl_adv_in in = { .L = w->L, .score_mask = w->o->as_verl ? NULL : w->valid };
 
     if (!w->o->pf_ppo || strcmp(w->est->name, "gae"))
         return 0;
     if (vl_try_alloc(&s, n, sizeof(*s), "pf_ppo", e) ||
         vl_try_alloc(&p, n, sizeof(*p), "pf_ppo", e) ||
         vl_try_alloc(&u, n, sizeof(*u), "pf_ppo", e) ||
-        vl_try_alloc(&idx, n, sizeof(*idx), "pf_ppo", e))
-        goto done;
-    struct vl_adv_in in = { .L = w->L, .rewards = w->rewards };
-    in.score_mask = w->o->as_verl ? NULL : w->valid;
+        vl_try_alloc(&idx, n, sizeof(*idx), "pf_ppo", e) ||
+        vl_try_alloc(&row, n, sizeof(*row), "pf_ppo", e) ||
+        vl_batch_need(w->b, vl_stage_scores(w->b), VL_F32, 1, inner, &in.rewards, e))
+        goto done; /* the scores, not w->rewards, which may hold the KL */
     (void)vl_meta_i64(w->b, "global_steps", &step);
     struct vl_philox_key key = vl_philox_key("pf_ppo", 6, (uint64_t)vl_stage_seed(w->x, w->b));
     for (int64_t i = 0; i < w->B; i++) {
-        s[i] = vl_adv_score(&in, i);
+        if (!w->left_out[i]) {
+            s[live] = vl_adv_score(&in, i);
+            row[live++] = i;
+        }
         u[i] = vl_uniform(key, (uint32_t)i, 0, (uint32_t)step, VL_RNG_SHUFFLE);
     }
-    if (vl_pf_ppo_weights(p, w->o->pf_method, w->o->pf_pow, s, w->B, e))
+    if (vl_pf_ppo_weights(p, w->o->pf_method, w->o->pf_pow, s, live, e))
         goto done;
-    vl_pf_ppo_draw(idx, p, u, w->B);
+    vl_pf_ppo_draw(idx, w->B, u, p, live);
+    for (int64_t i = 0; i < w->B; i++)
+        idx[i] = row[idx[i]];
     if (vl_batch_take(&drawn, w->b, idx, w->B, e))
         goto done;
     vl_batch_take_info(&drawn, w->b);
@@ -291,6 +297,7 @@ done:
     free(p);
     free(u);
     free(idx);
+    free(row);
     return e->code;
 }
 

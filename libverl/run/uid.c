@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/json.h"
+#include "libverl/algo/masked.h"
 #include "libverl/batch/view.h"
 
 int vl_uid_groups(struct vl_groups *g, const struct vl_batch *b, const char *what, struct vl_err *e)
@@ -79,4 +80,17 @@ int vl_row_unscored(const struct vl_batch *b, int64_t row)
         return 0;
     s = vl_col_json(c, row, &n);
     return n != 4 || memcmp(s, "null", 4) != 0;
+}
+
+int vl_rows_left_out(uint8_t *skip, const struct vl_batch *b, struct vl_err *e)
+{
+    int64_t inner[1] = { -1 };
+    const int64_t *mask = NULL;
+
+    if (vl_batch_col(b, "response_mask") && vl_batch_need_mask(b, "response_mask", inner, &mask, e))
+        return e->code;
+    for (int64_t i = 0; i < b->rows; i++)
+        skip[i] =
+            vl_row_unscored(b, i) || (mask && !vl_masked_count(mask + i * inner[0], inner[0]));
+    return 0;
 }

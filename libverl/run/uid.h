@@ -19,4 +19,8 @@ int vl_row_values(double *value, const struct vl_batch *b, const char *column, c
 /* Whether verl-reward could not score the row: its column reward_error says why. */
 int vl_row_unscored(const struct vl_batch *b, int64_t row);
 
+/* skip[i] = row i is in no group: it has no score, or response_mask (if it is there) leaves it no valid
+ * token. skip: (rows). VL_E_DATA: response_mask is no mask. */
+int vl_rows_left_out(uint8_t *skip, const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
+
 #endif

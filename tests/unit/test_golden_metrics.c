@@ -487,7 +487,7 @@ static void test_pf_ppo_draw(void **state)
     int64_t idx[4];
 
     (void)state;
-    vl_pf_ppo_draw(idx, w, u, 4);
+    vl_pf_ppo_draw(idx, 4, u, w, 4);
     assert_true(idx[0] == 0 && idx[1] == 2 && idx[2] == 2 && idx[3] == 3);
 }
 
