@@ -1,15 +1,16 @@
 #!/bin/sh
-# The fuzz targets over their corpora, with sanitizers where that build is there.
+# Every fuzz target over its corpus, by its sanitized build where that is there.
 . "$(dirname "$0")/lib.sh"
 
-dir=$BUILD/fuzz
-[ -d "$REPO/build-san/fuzz" ] && dir=$REPO/build-san/fuzz
-ls "$dir"/fuzz_* >/dev/null 2>&1 || skip_all "no fuzz targets are built (make fuzz)"
-for f in "$dir"/fuzz_*; do
-    name=${f##*/fuzz_}
-    case $name in *.*) continue ;; esac
+ls "$BUILD"/fuzz/fuzz_* "$REPO"/build-san/fuzz/fuzz_* >/dev/null 2>&1 ||
+    skip_all "no fuzz targets are built (make fuzz)"
+for f in "$REPO"/tests/fuzz/fuzz_*.c; do
+    name=$(basename "$f" .c)
+    name=${name#fuzz_}
+    target=$REPO/build-san/fuzz/fuzz_$name
+    [ -x "$target" ] || target=$BUILD/fuzz/fuzz_$name
     ok "fuzz_$name has a corpus and gets through it" "
         [ -d '$REPO/tests/bad/$name' ]
-        exits 0 '$f' '$REPO/tests/bad/$name'"
+        exits 0 '$target' '$REPO/tests/bad/$name'"
 done
 done_testing
