@@ -45,6 +45,31 @@ struct vl_opt {
     unsigned flags;
 };
 
+/* Rows of a table: long name or NULL, key or NULL, variable (one of another type is warned of), name
+ * of the value, inclusive range (0, 0: any), VL_F_*, help. The rare rest follows as designators:
+ * VL_OPT_INT("workers", NULL, &o.workers, "N", 0, 4096, 0, "processes", .letter = 'j') */
+#define VL_OPT_GROUP(HELP)                                                                         \
+    {                                                                                              \
+        .type = VL_T_GROUP, .help = HELP                                                           \
+    }
+#define VL_OPT_FLAG(NAME, KEY, DST, FLAGS, ...)                                                    \
+    VL_OPT_ROW(VL_T_BOOL, int, NAME, KEY, DST, NULL, FLAGS, __VA_ARGS__)
+#define VL_OPT_INT(NAME, KEY, DST, ARG, LO, HI, FLAGS, ...)                                        \
+    VL_OPT_ROW(VL_T_I64, int64_t, NAME, KEY, DST, ARG, FLAGS, __VA_ARGS__, .lo = LO, .hi = HI)
+#define VL_OPT_REAL(NAME, KEY, DST, ARG, LO, HI, FLAGS, ...)                                       \
+    VL_OPT_ROW(VL_T_F64, double, NAME, KEY, DST, ARG, FLAGS, __VA_ARGS__, .lo = LO, .hi = HI)
+#define VL_OPT_TEXT(NAME, KEY, DST, ARG, FLAGS, ...)                                               \
+    VL_OPT_ROW(VL_T_STR, const char *, NAME, KEY, DST, ARG, FLAGS, __VA_ARGS__)
+#define VL_OPT_WORD(NAME, KEY, DST, ARG, CHOICES, FLAGS, ...) /* a text of "a|b|c" */              \
+    VL_OPT_ROW(VL_T_STR, const char *, NAME, KEY, DST, ARG, FLAGS, __VA_ARGS__, .choices = CHOICES)
+#define VL_OPT_LIST(NAME, KEY, DST, ARG, FLAGS, ...)                                               \
+    VL_OPT_ROW(VL_T_LIST, struct vl_strs, NAME, KEY, DST, ARG, FLAGS, __VA_ARGS__)
+#define VL_OPT_ROW(TYPE, C_TYPE, NAME, KEY, DST, ARG, FLAGS, ...)                                  \
+    {                                                                                              \
+        .type = TYPE, .name = NAME, .key = KEY, .dst = 1 ? (DST) : (C_TYPE *)0, .arg = ARG,        \
+        .flags = FLAGS, .help = __VA_ARGS__                                                        \
+    }
+
 /* Common options a program can leave out (they are then unknown to it). */
 enum {
     VL_NO_INPUT = 1,

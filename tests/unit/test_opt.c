@@ -29,19 +29,19 @@ static struct vl_err e;
 #define R "actor_rollout_ref.rollout."
 
 static const struct vl_opt table[] = {
-    { VL_T_F64, 't', "temperature", R "temperature", NULL, &o.temperature, "X", "heat", 0, 100,
-      NULL, VL_F_PROV },
-    { VL_T_I64, 'n', "samples", R "n", NULL, &o.n, "N", "samples", 1, 1e6, NULL, VL_F_PROV },
-    { VL_T_I64, 0, NULL, R "response_length", "data.max_response_length", &o.length, NULL, "R", 1,
-      1e6, NULL, 0 },
-    { VL_T_I64, 0, "top-k", R "top_k", NULL, &o.top_k, "K", "k", -1, 1e6, NULL, VL_F_NULLABLE },
-    { VL_T_BOOL, 0, "sample", R "do_sample", NULL, &o.sample, NULL, "sample", 0, 0, NULL, 0 },
-    { VL_T_BOOL, 0, NULL, R "calculate_log_probs", NULL, &o.log_probs, NULL, "l", 0, 0, NULL, 0 },
-    { VL_T_STR, 0, "as", NULL, NULL, &o.as, "WHAT", "as", 0, 0, "old|ref", 0 },
-    { VL_T_STR, 0, "name", R "name", NULL, &o.name, "NAME", "name", 0, 0, NULL, VL_F_NULLABLE },
-    { VL_T_STR, 0, "jq", NULL, NULL, &o.filter, "FILTER", "jq", 0, 0, NULL, 0 },
-    { VL_T_LIST, 0, "stop", R "stop", NULL, &o.stop, "TEXT", "stop", 0, 0, NULL, 0 },
-    { VL_T_END, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, 0 },
+    VL_OPT_REAL("temperature", R "temperature", &o.temperature, "X", 0, 100, VL_F_PROV, "heat",
+                .letter = 't'),
+    VL_OPT_INT("samples", R "n", &o.n, "N", 1, 1e6, VL_F_PROV, "samples", .letter = 'n'),
+    VL_OPT_INT(NULL, R "response_length", &o.length, NULL, 1, 1e6, 0, "R",
+               .fallback = "data.max_response_length"),
+    VL_OPT_INT("top-k", R "top_k", &o.top_k, "K", -1, 1e6, VL_F_NULLABLE, "k"),
+    VL_OPT_FLAG("sample", R "do_sample", &o.sample, 0, "sample"),
+    VL_OPT_FLAG(NULL, R "calculate_log_probs", &o.log_probs, 0, "l"),
+    VL_OPT_WORD("as", NULL, &o.as, "WHAT", "old|ref", 0, "as"),
+    VL_OPT_TEXT("name", R "name", &o.name, "NAME", VL_F_NULLABLE, "name"),
+    VL_OPT_TEXT("jq", NULL, &o.filter, "FILTER", 0, "jq"),
+    VL_OPT_LIST("stop", R "stop", &o.stop, "TEXT", 0, "stop"),
+    { .type = VL_T_END },
 };
 static const struct vl_program prog = {
     .name = "verl-rollout",

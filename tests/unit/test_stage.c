@@ -25,11 +25,11 @@ static struct vl_common common;
 static const char *const adds[] = { "token_level_scores", NULL };
 
 static const struct vl_opt table[] = {
-    { VL_T_F64, 't', "temperature", "actor_rollout_ref.rollout.temperature", NULL, &temperature,
-      "X", "heat", 0, 100, NULL, VL_F_PROV },
-    { VL_T_STR, 0, "note", NULL, NULL, &note, "TEXT", "note", 0, 0, NULL, VL_F_PROV },
-    { VL_T_I64, 0, "rows", NULL, NULL, &rows_kept, "N", "make so many rows", 0, 0, NULL, 0 },
-    { VL_T_END, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, 0 },
+    VL_OPT_REAL("temperature", "actor_rollout_ref.rollout.temperature", &temperature, "X", 0, 100,
+                VL_F_PROV, "heat", .letter = 't'),
+    VL_OPT_TEXT("note", NULL, &note, "TEXT", VL_F_PROV, "note"),
+    VL_OPT_INT("rows", NULL, &rows_kept, "N", 0, 0, 0, "make so many rows"),
+    { .type = VL_T_END },
 };
 static const struct vl_program prog = {
     .name = "verl-test",
