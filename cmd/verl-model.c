@@ -3,21 +3,6 @@
 
 #include <math.h>
 
-#define WHOLE(NAME, DST, LO, HI, HELP)                                                             \
-    {                                                                                              \
-        .type = VL_T_I64, .name = NAME, .dst = &o.DST, .arg = "N", .lo = LO, .hi = HI,             \
-        .help = HELP                                                                               \
-    }
-#define REAL(NAME, DST, HELP)                                                                      \
-    {                                                                                              \
-        .type = VL_T_F64, .name = NAME, .dst = &o.DST, .arg = "X", .lo = 0, .hi = 1e12,            \
-        .help = HELP                                                                               \
-    }
-#define FLAG(NAME, DST, HELP)                                                                      \
-    {                                                                                              \
-        .type = VL_T_BOOL, .name = NAME, .dst = &o.DST, .help = HELP                               \
-    }
-
 int main(int argc, char **argv)
 {
     struct vl_common common = { 0 };
@@ -32,66 +17,53 @@ int main(int argc, char **argv)
                                .scale_residual = 1,
                                .step = -1 };
     const struct vl_opt opts[] = {
-        { .type = VL_T_GROUP, .help = "init, without a config.json" },
-        { .type = VL_T_STR,
-          .name = "arch",
-          .dst = &o.arch,
-          .arg = "ARCH",
-          .choices = "llama|qwen2|qwen3|mistral",
-          .help = "shape of the transformer" },
-        WHOLE("hidden", hidden, 0, 1 << 20, "width"),
-        WHOLE("layers", layers, 0, 10000, "layers"),
-        WHOLE("heads", heads, 0, 1 << 16, "attention heads; 0: of 64 each"),
-        WHOLE("kv-heads", kv_heads, 0, 1 << 16, "key/value heads; 0: as many as heads"),
-        WHOLE("head-dim", head_dim, 0, 1 << 16, "width of a head; 0: hidden / heads"),
-        WHOLE("ffn", ffn, 0, 1 << 24, "width of the mlp; 0: 8/3 hidden, up to a multiple of 32"),
-        WHOLE("vocab", vocab, 0, 1 << 28, "vocabulary; 0: the tokenizer's"),
-        WHOLE("positions", positions, 1, 1 << 30, "longest sequence"),
-        WHOLE("bos-id", bos, -1, 1 << 28, "id that begins a text; -1: the tokenizer's or none"),
-        WHOLE("eos-id", eos, -1, 1 << 28, "id that ends a text; -1: the tokenizer's or none"),
-        WHOLE("pad-id", pad, -1, 1 << 28, "id of padding; -1: the tokenizer's or none"),
-        REAL("rope-theta", rope_theta, "base of the rotary embedding"),
-        REAL("rms-eps", rms_eps, "epsilon of the norms"),
-        FLAG("tied", tied, "use the embedding as the output head"),
-        { .type = VL_T_GROUP, .help = "init" },
-        { .type = VL_T_F64,
-          .name = "std",
-          .dst = &o.std,
-          .arg = "X",
-          .lo = 0,
-          .hi = 1e3,
-          .flags = VL_F_NULLABLE,
-          .help = "standard deviation of the weights; null: the config's initializer_range, 0.02" },
-        FLAG("scale-residual", scale_residual, "divide that of o and down by sqrt(2 layers)"),
-        { .type = VL_T_STR,
-          .name = "tokenizer",
-          .dst = &o.tokenizer,
-          .arg = "DIR",
-          .flags = VL_F_NULLABLE,
-          .help = "copy the tokenizer files of this directory" },
-        { .type = VL_T_GROUP, .help = "init, convert" },
-        { .type = VL_T_STR,
-          .name = "head",
-          .dst = &o.head,
-          .arg = "HEAD",
-          .choices = "lm|value|reward",
-          .flags = VL_F_NULLABLE,
-          .help = "a language model's head, or a scalar one: a critic's, a reward model's; null: "
-                  "what is there" },
-        FLAG("value-head", value_head, "the same as --head value"),
-        { .type = VL_T_STR,
-          .name = "dtype",
-          .dst = &o.dtype,
-          .arg = "TYPE",
-          .choices = "f32|bf16|f16",
-          .flags = VL_F_NULLABLE,
-          .help = "type of the stored weights; null: f32 (init), as they are (convert)" },
-        WHOLE("shard-size", shard_size, 0, 1e15, "bytes in one file; 0: 5 GB"),
-        { .type = VL_T_GROUP, .help = "info, diff" },
-        FLAG("json", json, "print JSON"),
-        FLAG("tensors", tensors, "list every tensor (info)"),
-        { .type = VL_T_GROUP, .help = "checkpoint, restore" },
-        WHOLE("step", step, -1, 1e15, "the checkpoint's step; -1: the state's, the latest"),
+        VL_OPT_GROUP("init, without a config.json"),
+        VL_OPT_WORD("arch", NULL, &o.arch, "ARCH", "llama|qwen2|qwen3|mistral", 0,
+                    "shape of the transformer"),
+        VL_OPT_INT("hidden", NULL, &o.hidden, "N", 0, 1 << 20, 0, "width"),
+        VL_OPT_INT("layers", NULL, &o.layers, "N", 0, 10000, 0, "layers"),
+        VL_OPT_INT("heads", NULL, &o.heads, "N", 0, 1 << 16, 0, "attention heads; 0: of 64 each"),
+        VL_OPT_INT("kv-heads", NULL, &o.kv_heads, "N", 0, 1 << 16, 0,
+                   "key/value heads; 0: as many as heads"),
+        VL_OPT_INT("head-dim", NULL, &o.head_dim, "N", 0, 1 << 16, 0,
+                   "width of a head; 0: hidden / heads"),
+        VL_OPT_INT("ffn", NULL, &o.ffn, "N", 0, 1 << 24, 0,
+                   "width of the mlp; 0: 8/3 hidden, up to a multiple of 32"),
+        VL_OPT_INT("vocab", NULL, &o.vocab, "N", 0, 1 << 28, 0, "vocabulary; 0: the tokenizer's"),
+        VL_OPT_INT("positions", NULL, &o.positions, "N", 1, 1 << 30, 0, "longest sequence"),
+        VL_OPT_INT("bos-id", NULL, &o.bos, "N", -1, 1 << 28, 0,
+                   "id that begins a text; -1: the tokenizer's or none"),
+        VL_OPT_INT("eos-id", NULL, &o.eos, "N", -1, 1 << 28, 0,
+                   "id that ends a text; -1: the tokenizer's or none"),
+        VL_OPT_INT("pad-id", NULL, &o.pad, "N", -1, 1 << 28, 0,
+                   "id of padding; -1: the tokenizer's or none"),
+        VL_OPT_REAL("rope-theta", NULL, &o.rope_theta, "X", 0, 1e12, 0,
+                    "base of the rotary embedding"),
+        VL_OPT_REAL("rms-eps", NULL, &o.rms_eps, "X", 0, 1e12, 0, "epsilon of the norms"),
+        VL_OPT_FLAG("tied", NULL, &o.tied, 0, "use the embedding as the output head"),
+        VL_OPT_GROUP("init"),
+        VL_OPT_REAL(
+            "std", NULL, &o.std, "X", 0, 1e3, VL_F_NULLABLE,
+            "standard deviation of the weights; null: the config's initializer_range, 0.02"),
+        VL_OPT_FLAG("scale-residual", NULL, &o.scale_residual, 0,
+                    "divide that of o and down by sqrt(2 layers)"),
+        VL_OPT_TEXT("tokenizer", NULL, &o.tokenizer, "DIR", VL_F_NULLABLE,
+                    "copy the tokenizer files of this directory"),
+        VL_OPT_GROUP("init, convert"),
+        VL_OPT_WORD("head", NULL, &o.head, "HEAD", "lm|value|reward", VL_F_NULLABLE,
+                    "a language model's head, or a scalar one: a critic's, a reward model's; null: "
+                    "what is there"),
+        VL_OPT_FLAG("value-head", NULL, &o.value_head, 0, "the same as --head value"),
+        VL_OPT_WORD("dtype", NULL, &o.dtype, "TYPE", "f32|bf16|f16", VL_F_NULLABLE,
+                    "type of the stored weights; null: f32 (init), as they are (convert)"),
+        VL_OPT_INT("shard-size", NULL, &o.shard_size, "N", 0, 1e15, 0,
+                   "bytes in one file; 0: 5 GB"),
+        VL_OPT_GROUP("info, diff"),
+        VL_OPT_FLAG("json", NULL, &o.json, 0, "print JSON"),
+        VL_OPT_FLAG("tensors", NULL, &o.tensors, 0, "list every tensor (info)"),
+        VL_OPT_GROUP("checkpoint, restore"),
+        VL_OPT_INT("step", NULL, &o.step, "N", -1, 1e15, 0,
+                   "the checkpoint's step; -1: the state's, the latest"),
         { .type = VL_T_END },
     };
     const struct vl_program p = {
