@@ -44,6 +44,7 @@ enum vl_agg {
     VL_AGG_SEQ_MEAN_TOKEN_MEAN,
     VL_AGG_SEQ_MEAN_TOKEN_SUM_NORM,
 };
+#define VL_AGG_NAMES "token-mean|seq-mean-token-sum|seq-mean-token-mean|seq-mean-token-sum-norm"
 int vl_agg_parse(enum vl_agg *agg, const char *name, struct vl_err *e) VL_MUST_CHECK;
 
 /* Denominators of one optimizer step, over all its micro-batches and ranks. A count of 0 stands

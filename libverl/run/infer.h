@@ -25,6 +25,22 @@ struct vl_cut {
     int64_t max_tokens;
 };
 
+/* Rows of the options table that programs with a model share: its operands; the rows of a pass; the
+ * keys of *CUT (each with the one it falls back to, or NULL), which ends their help with OF. */
+#define VL_OPT_COMPUTE(DST)                                                                        \
+    VL_OPT_WORD("compute", NULL, DST, "TYPE", "auto|fp32|bf16", VL_F_PROV,                         \
+                "operands of matrix products; auto: as the batch says, else the device's default")
+#define VL_OPT_MICRO_BATCH(DST)                                                                    \
+    VL_OPT_INT("micro-batch", NULL, DST, "ROWS", 0, 1 << 30, 0,                                    \
+               "rows in one forward pass, before the keys below; 0: not set")
+#define VL_OPT_CUT(CUT, PASS, OF, ROWS, ROWS_ELSE, DYNAMIC, DYNAMIC_ELSE, TOKENS, TOKENS_ELSE)     \
+    VL_OPT_INT(NULL, ROWS, &(CUT)->rows, "ROWS", 1, 1 << 30, VL_F_NULLABLE,                        \
+               "rows in one " PASS OF, .fallback = ROWS_ELSE),                                     \
+        VL_OPT_FLAG(NULL, DYNAMIC, &(CUT)->dynamic, 0, "cut by tokens even where rows are set" OF, \
+                    .fallback = DYNAMIC_ELSE),                                                     \
+        VL_OPT_INT(NULL, TOKENS, &(CUT)->max_tokens, "TOKENS", 1, 1 << 30, 0,                      \
+                   "tokens in one " PASS OF, .fallback = TOKENS_ELSE)
+
 /* Tokens of one pass: max_tokens, on a CPU never more than what is fastest there. */
 int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens);
 
