@@ -24,9 +24,7 @@ static const char *role = "actor"; /* found before by find_role; here for help a
                     "again"),                                                                      \
         VL_OPT_INT("keep", NULL, &o.keep, "N", 1, 1e9, 0,                                          \
                    "versions to keep; linked ones are always kept"),                               \
-        VL_OPT_WORD(                                                                               \
-            "compute", NULL, &o.compute, "NAME", "auto|fp32|bf16", VL_F_PROV,                      \
-            "operands of matrix products; auto: as the batch says, else the device's default"),    \
+        VL_OPT_COMPUTE(&o.compute),                                                                \
         VL_OPT_INT(                                                                                \
             "micro-batch", NULL, &o.micro_batch, "ROWS", 0, 1 << 30, 0,                            \
             "rows in one pass, before the keys below; 0: not set; never changes the result"),      \
