@@ -120,6 +120,21 @@ ok "adaptive: a step run again counts once and gives the same bytes" "
     adaptive -i b.dp -o again.dp 2>err
     [ \$(readlink kl/current) = v000001 ]
     verl-dump diff b.dp again.dp"
+ok "adaptive: an earlier step run again gives its bytes, one made anew goes on from the step before it" "
+    rm -rf kl; for s in 1 2 3 4; do verl-batch set-meta -q global_steps \$s -i one.dp -o s\$s.dp; adaptive -i s\$s.dp -o r\$s.dp; done
+    for s in 2 4 1 3; do adaptive -i s\$s.dp -o again.dp; cmp r\$s.dp again.dp; done
+    [ \$(ls -d kl/v* | wc -l) = 4 ]
+    verl-batch slice -q :2 -i s2.dp -o new2.dp
+    adaptive -i new2.dp -o n2.dp
+    [ \$(metric n2.dp actor/reward_kl_penalty_coeff) = \$(metric r2.dp actor/reward_kl_penalty_coeff) ]
+    [ \$(jq -c '[.parent, .step]' kl/current/state.json) = '[0,2]' ]
+    verl-batch slice -q :2 -i s3.dp -o new3.dp
+    adaptive -i new3.dp -o n3.dp
+    [ \$(jq .before kl/current/state.json) = \$(jq .kl_coef kl/v000004/state.json) ]
+    rm -r kl/v000000
+    verl-batch slice -q :1 -i s1.dp -o new1.dp
+    exits 65 adaptive -i new1.dp -o n1.dp 2>err; grep -q 'no longer there' err
+    rm -rf kl; adaptive -i one.dp -o a.dp; adaptive -i two.dp -o b.dp"
 ok "adaptive: a lock that is held is 75, a kill leaves the state as it was" "
     before=\$(readlink kl/current)
     verl-batch set-meta -i one.dp global_steps 3 -o three.dp

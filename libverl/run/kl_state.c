@@ -20,12 +20,14 @@ static int same(const struct vl_json *j, const char *key, const char *text)
     return equal;
 }
 
+/* *fits = the record is this step's own (s->made) or that of a step before it. */
 static int read_record(struct vl_kl_state *s, const char *path, const char *batch,
-                       const char *options, struct vl_err *e)
+                       const char *options, int *fits, struct vl_err *e)
 {
     struct vl_buf text = { 0 };
     struct vl_json j = { 0 };
     double coef, before;
+    int64_t step;
 
     if (vl_fs_read(path, 1 << 20, &text, e) || vl_json_parse(&j, text.s, text.n, path, e))
         goto done;
@@ -39,27 +41,47 @@ static int read_record(struct vl_kl_state *s, const char *path, const char *batc
         s->made = 1;
         s->coef = before;
     }
+    *fits = s->made || s->step < 0 || !vl_json_i64(&j, vl_json_get(&j, 0, "step"), &step) ||
+            step < s->step;
 done:
     vl_json_free(&j);
     vl_buf_free(&text);
     return e->code;
 }
 
-int vl_kl_state_open(struct vl_kl_state *s, const char *dir, double first, const char *batch,
-                     const char *options, struct vl_err *e)
+int vl_kl_state_open(struct vl_kl_state *s, const char *dir, double first, int64_t step,
+                     const char *batch, const char *options, struct vl_err *e)
 {
     char name[VL_VERSION_NAME], *path;
+    int64_t n = 0, *list = NULL, current;
+    int fits = 0;
 
-    *s = (struct vl_kl_state){ .dir = dir, .lock = -1, .current = -1, .coef = first };
+    *s = (struct vl_kl_state){ .dir = dir, .lock = -1, .step = step, .parent = -1, .coef = first };
     if (vl_fs_mkdirs(dir, e) || vl_version_lock(dir, &s->lock, e) ||
-        vl_version_current(dir, &s->current, e))
+        vl_version_current(dir, &current, e))
         return e->code;
-    if (s->current < 0)
+    if (current < 0)
         return 0;
-    vl_version_name(name, s->current);
-    path = vl_asprintf("%s/%s/state.json", dir, name);
-    (void)!read_record(s, path, batch, options, e);
-    free(path);
+    list = vl_version_list(dir, &n);
+    for (int64_t k = n - 1; k >= 0 && !fits && !e->code; k--) {
+        if (list[k] > current)
+            continue; /* renamed, but the process ended before it moved the link */
+        vl_version_name(name, list[k]);
+        path = vl_asprintf("%s/%s/state.json", dir, name);
+        s->parent = list[k];
+        (void)!read_record(s, path, batch, options, &fits, e);
+        free(path);
+    }
+    if (!e->code && !fits && n && list[0] > 0)
+        vl_fail(e, VL_E_DATA,
+                "%s: the oldest record, v%06lld, is of step %lld or later; the coefficient of that "
+                "step is no longer there: give a new directory and kl_ctrl.kl_coef",
+                dir, (long long)list[0], (long long)step);
+    if (!fits) {
+        s->parent = -1;
+        s->coef = first;
+    }
+    free(list);
     return e->code;
 }
 
@@ -68,7 +90,9 @@ static void write_record(struct vl_buf *b, const struct vl_kl_state *s, int64_t 
                          const char *options)
 {
     vl_buf_printf(b, "{\"kind\": \"kl\", \"version\": %lld, \"parent\": ", (long long)version);
-    vl_json_put_i64(b, s->current);
+    vl_json_put_i64(b, s->parent);
+    vl_buf_str(b, ", \"step\": ");
+    vl_json_put_i64(b, s->step);
     vl_buf_str(b, ", \"kl_coef\": ");
     vl_json_put_f64(b, next);
     vl_buf_str(b, ", \"before\": ");

@@ -100,6 +100,9 @@ static int hash_inputs(const struct vl_batch *b, char hex[33], struct vl_err *e)
     return e->code;
 }
 
+/* Records that are kept, a few hundred bytes each: so many steps can be run again. */
+#define KL_VERSIONS 1000
+
 /* The KL settings the record is made with, and the step it belongs to. */
 static char *kl_options(const struct vl_batch *b, const struct vl_advantage_opts *o)
 {
@@ -123,14 +126,15 @@ static int adaptive(struct vl_ctx *x, struct vl_batch *b, const struct vl_advant
     struct vl_kl_state s;
     struct vl_kl_ctrl k;
     char hash[33], *options = kl_options(b, o);
-    int64_t rows = b->rows;
+    int64_t rows = b->rows, step = -1;
     double mean_kl;
 
+    (void)vl_meta_i64(b, "global_steps", &step);
     if (hash_inputs(b, hash, e)) {
         free(options);
         return e->code;
     }
-    if (vl_kl_state_open(&s, o->kl_state, o->kl_coef, hash, options, e) ||
+    if (vl_kl_state_open(&s, o->kl_state, o->kl_coef, step, hash, options, e) ||
         vl_kl_ctrl_init(&k, o->kl_type, s.coef, o->target, o->horizon, e) ||
         vl_advantage_batch(x, b, o, s.coef, &mean_kl, e))
         goto done;
@@ -138,7 +142,7 @@ static int adaptive(struct vl_ctx *x, struct vl_batch *b, const struct vl_advant
     if (s.made)
         vl_info(&x->log, "%s: this step is in already; using its coefficient %g again", o->kl_state,
                 s.coef);
-    (void)!vl_kl_state_publish(&s, k.coef, mean_kl, rows, hash, options, 2, e);
+    (void)!vl_kl_state_publish(&s, k.coef, mean_kl, rows, hash, options, KL_VERSIONS, e);
 done:
     vl_kl_state_close(&s);
     free(options);
