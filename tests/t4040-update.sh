@@ -61,6 +61,29 @@ ok 'a prompt that rows share is computed once: the same loss, a gradient equal b
         cmp s/current/params.safetensors g1/current/params.safetensors
         cmp x.dp shared.dp
     done"
+ok 'activations that do not fit are computed again, said, to the same bits; what then does not fit is 71' "
+    verl-model init -q -o deep --hidden 64 --layers 16 --heads 4 --ffn 256 --vocab 20 --eos-id 1
+    toy_batch wide.dp 600 7
+    wide='verl-update --role sft -m deep -i wide.dp data.train_batch_size=600 trainer.total_training_steps=1 --threads 1'
+    \$wide -s r1 --recompute -o x.dp 2>err
+    few=\$(sed -n 's/.*; \([0-9]*\)[.0-9]* MB needed.*/\1/p' err)
+    \$wide -s r2 --no-recompute -o x.dp 2>err
+    all=\$(sed -n 's/.*; \([0-9]*\)[.0-9]* MB needed.*/\1/p' err)
+    echo \"\$few MB, \$all MB\"
+    [ \$((all - few)) -gt 60 ]
+    for extra in 40 80 120; do # the program itself takes some
+        rm -rf r3
+        (
+            ulimit -v \$(((few + extra) * 1024))
+            \$wide -s r3 -o x.dp 2>err
+        )
+        grep -q 'computed again' err
+        equal \"\$(hash_of r3)\" \"\$(hash_of r2)\"
+    done
+    rm -rf r3
+    ulimit -v \$(((few + 40) * 1024))
+    exits 71 \$wide -s r3 --no-recompute -o x.dp 2>err
+    grep -q 'are available: lower the micro-batch.*use --recompute' err"
 ok 'a token budget, and fp32, too' "
     for c in bf16 fp32; do
         rm -rf s t

@@ -1,9 +1,11 @@
-/* meminfo.c - available memory, from /proc/meminfo and the cgroup's files (v2, then v1). */
+/* meminfo.c - available memory, from /proc/meminfo, the cgroup's files (v2, then v1) and ulimit -v. */
 #include "libverl/base/meminfo.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* The number after `key` (and white space) in a file of "key number" lines; key "" = the file's
  * first word. 0 when absent or not a number ("max"). */
@@ -38,6 +40,18 @@ static size_t left(const char *limit_path, const char *used_path, const char *st
     return limit > used ? limit - used : 0;
 }
 
+/* What ulimit -v leaves of the address space. */
+static size_t left_by_ulimit(void)
+{
+    unsigned long long used = number_in("/proc/self/statm", "");
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    used *= (unsigned long long)sysconf(_SC_PAGESIZE);
+    return limit.rlim_cur > used ? (size_t)(limit.rlim_cur - used) : 0;
+}
+
 size_t vl_mem_available(void)
 {
     unsigned long long kb = number_in("/proc/meminfo", "MemAvailable:");
@@ -47,7 +61,8 @@ size_t vl_mem_available(void)
     size_t v1 = left("/sys/fs/cgroup/memory/memory.limit_in_bytes",
                      "/sys/fs/cgroup/memory/memory.usage_in_bytes",
                      "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ");
-    size_t group = v2 < v1 ? v2 : v1;
+    size_t group = v2 < v1 ? v2 : v1, own = left_by_ulimit();
 
+    group = group < own ? group : own;
     return host < group ? host : group;
 }

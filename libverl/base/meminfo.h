@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Bytes: the host's MemAvailable or what is left under the cgroup's limit, whichever is less.
- * SIZE_MAX when neither can be read. Page cache counts as available. */
+/* Bytes: the least of the host's MemAvailable and what is left under the cgroup's limit and under
+ * ulimit -v. SIZE_MAX when none can be read. Page cache counts as available. */
 size_t vl_mem_available(void);
 
 #endif

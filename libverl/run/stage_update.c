@@ -198,18 +198,22 @@ static int make_plan(struct job *j, struct vl_err *e)
     return 0;
 }
 
+static struct vl_engine_opts engine_opts(const struct vl_update *u)
+{
+    return (struct vl_engine_opts){
+        .compute = u->f.compute, .train = 1, .moments = u->optim.moments, .recompute = u->recompute
+    };
+}
+
 /* Model, moments, engine of the base version on every rank. Collective. */
 static int load(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
-    struct vl_engine_opts eo = { .train = 1,
-                                 .moments = u->optim.moments,
-                                 .recompute = u->o->recompute };
+    struct vl_engine_opts eo = engine_opts(u);
     struct vl_state *s = &j->s;
     size_t bytes;
 
     if (!vl_state_load(s, role_head(u->o->role), e)) {
-        eo.compute = u->f.compute;
         bytes = (size_t)s->model->count * sizeof(float);
         if (!vl_engine_new(&u->f.eng, s->model, u->f.be, &eo, e)) {
             for (int m = 0; m < u->optim.moments; m++)
@@ -228,26 +232,33 @@ static int load(struct job *j, struct vl_err *e)
 }
 
 /* Says what will be needed and refuses what is not there. Reading the state takes as much again as
- * the weights and moments on the device. */
-static void check_memory(struct vl_update *u, const struct vl_engine_opts *eo, int64_t N, int64_t M,
-                         struct vl_err *e)
+ * the weights and moments on the device. Unless told, activations are kept where there is room for
+ * them: the bits are the same. */
+static void check_memory(struct vl_update *u, int64_t N, int64_t M, struct vl_err *e)
 {
     const struct vl_model *m = u->f.model;
-    size_t need = vl_engine_bytes(&m->cfg, eo, u->f.be, N, M);
+    struct vl_engine_opts eo = engine_opts(u);
+    size_t need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
     size_t loading = (size_t)(1 + u->optim.moments) * sizeof(float) * (size_t)m->count,
-           have = vl_mem_available();
-    int ranks = u->x->comm.local_size;
+           have = vl_mem_available(), mine = have / (size_t)u->x->comm.local_size;
 
+    if (have != SIZE_MAX && need + loading > mine &&
+        !vl_parsed_given(u->x->parsed, &u->o->recompute)) {
+        u->recompute = eo.recompute = 1;
+        need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
+        vl_info(&u->x->log, "activations do not fit: they are computed again in the backward pass");
+    }
     vl_info(&u->x->log,
             "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", m->dir,
             (double)m->count * 1e-6, u->f.be->name, vl_compute_name(u->f.compute),
             (double)need * 1e-6, N);
-    if (have != SIZE_MAX && (need + loading) > have / (size_t)ranks)
+    if (have != SIZE_MAX && need + loading > mine)
         vl_fail(e, VL_E_OS,
                 "needs %.1f MB and %.1f MB while loading, on %d ranks of this host, where %.1f MB "
-                "are available: lower the micro-batch (ppo_max_token_len_per_gpu), add "
-                "--recompute, or use fewer ranks",
-                (double)need * 1e-6, (double)loading * 1e-6, ranks, (double)have * 1e-6);
+                "are available: lower the micro-batch (ppo_max_token_len_per_gpu)%s, or use fewer "
+                "ranks",
+                (double)need * 1e-6, (double)loading * 1e-6, u->x->comm.local_size,
+                (double)have * 1e-6, u->recompute ? "" : ", use --recompute");
 }
 
 /* Configuration, device, columns: all that can be wrong before hours of work. Collective. */
@@ -271,14 +282,10 @@ static int prepare(struct job *j, struct vl_err *e)
     if (rc)
         return rc;
     if (!vl_update_columns(u, &j->batch, &j->s.rec, e) && !make_plan(j, e)) {
-        struct vl_engine_opts eo = { .compute = u->f.compute,
-                                     .train = 1,
-                                     .moments = u->optim.moments,
-                                     .recompute = u->o->recompute };
-
+        u->recompute = u->o->recompute;
         vl_infer_check_context(x, &u->f, &u->data.rows);
         vl_update_extent(u, &N, &M);
-        check_memory(u, &eo, N, M, e);
+        check_memory(u, N, M, e);
     }
     if (vl_comm_agree(&x->comm, e))
         return e->code;

@@ -151,7 +151,8 @@ struct vl_update {
     struct vl_actor_opts actor;
     struct vl_distill_opts distill;
     struct vl_corr corr;
-    int ahead; /* statistics over the mini-batch: one more forward pass before each step */
+    int recompute; /* activations are computed again in the backward pass */
+    int ahead;     /* statistics over the mini-batch: one more forward pass before each step */
     struct vl_loss_norm ahead_norm; /* then, with bypass: denominators of the tokens kept */
     struct vl_pref_opts pref;
     enum vl_agg agg;
