@@ -184,6 +184,12 @@ ok 'a batch with something wrong is 65 and says what' "
         exits 65 \$c -m m -i long.dp -o x.dp 2>err
         grep -q 'row 3 (uid \"0-3\"): response_mask is 1 at position 1, .* only 1 tokens' err
     done
+    verl-dump old.dp | jq -c '.rollout_is_weights = [.response_mask[] | -.]' |
+        verl-batch from-json -q --like old.dp --dtype rollout_is_weights=F32 -o neg.dp
+    exits 65 verl-update -s w3 -m m -i neg.dp -o x.dp 2>err
+    grep -q 'rollout_is_weights is -1 at position 0; an importance weight is never below 0' err
+    exits 64 verl-update -s w3 -m m -i old.dp actor.loss_agg_mode=seq-mean-token-sum-norm actor.loss_scale_factor=0 -o x.dp 2>err
+    grep -q 'loss_scale_factor is 0' err
     exits 64 verl-update -s w -m m -i old.dp policy_loss.loss_mode=best -o x.dp 2>err
     exits 64 verl-update -m m -i old.dp -o x.dp 2>err
     grep -q 'give -s DIR' err"

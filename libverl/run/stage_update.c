@@ -410,10 +410,12 @@ static int run_steps(struct job *j, struct vl_err *e)
                 "%" PRId64 " of %" PRId64 " steps had no token to learn from and were left out",
                 j->sum.empty, j->plan.steps);
     if (!j->sum.steps && !j->sum.skipped)
-        return vl_fail(e, VL_E_DATA,
-                       "no row has a valid token (%s): there is nothing to learn from",
-                       u->o->bypass ? "response_mask is 0, or rollout_rs rejects it, everywhere"
-                                    : "response_mask is 0 everywhere");
+        return vl_fail(
+            e, VL_E_DATA, "no row has a valid token (%s): there is nothing to learn from",
+            u->o->bypass         ? "response_mask is 0, rollout_rs rejects it, or the row has "
+                                   "no score, everywhere"
+            : j->u.data.unscored ? "response_mask is 0 or the row has no score, everywhere"
+                                 : "response_mask is 0 everywhere");
     return 0;
 }
 

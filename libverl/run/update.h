@@ -105,6 +105,7 @@ struct vl_update_data {
     struct vl_rows rows;
     int64_t *mask;         /* (B, R) owned: response_mask */
     int64_t *valid;        /* (B) owned: tokens with mask 1 */
+    int64_t unscored;      /* rows whose mask was cleared because they have no score */
     const float *old_logp; /* (B, R) old_log_probs, or rollout_log_probs in their place */
     const float *adv, *ref_logp, *is_weights;
     const float *values, *returns;

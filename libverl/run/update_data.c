@@ -228,6 +228,7 @@ static void mask_unscored(struct vl_update *u, const struct vl_batch *b)
         }
         out += any;
     }
+    d->unscored = out;
     if (out)
         vl_info(&u->x->log, "%" PRId64 " rows without a score: left out of the loss", out);
 }
@@ -255,6 +256,22 @@ static int check_column(const struct vl_update_data *d, const struct vl_batch *b
                            ", where response_mask is 1; it must be finite",
                            vl_batch_row_name(b, k / d->rows.R, who, sizeof who), name, (double)x[k],
                            k % d->rows.R);
+    return 0;
+}
+
+/* A weight is a ratio of probabilities; below 0 it would turn the loss around. */
+static int check_weights(const struct vl_update_data *d, const struct vl_batch *b, struct vl_err *e)
+{
+    int64_t n = d->rows.B * d->rows.R;
+    char who[128];
+
+    for (int64_t k = 0; d->is_weights && k < n; k++)
+        if (d->mask[k] && d->is_weights[k] < 0)
+            return vl_fail(e, VL_E_DATA,
+                           "%s: rollout_is_weights is %g at position %" PRId64
+                           "; an importance weight is never below 0",
+                           vl_batch_row_name(b, k / d->rows.R, who, sizeof who),
+                           (double)d->is_weights[k], k % d->rows.R);
     return 0;
 }
 
@@ -333,7 +350,7 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
     return check_column(d, b, d->old_logp, "old_log_probs", e) ||
            check_column(d, b, d->adv, "advantages", e) ||
            check_column(d, b, d->ref_logp, "ref_log_prob", e) ||
-           check_column(d, b, d->is_weights, "rollout_is_weights", e) ||
+           check_column(d, b, d->is_weights, "rollout_is_weights", e) || check_weights(d, b, e) ||
            check_column(d, b, d->teacher, "teacher_log_probs", e) ||
            check_column(d, b, d->values, "values", e) ||
            check_column(d, b, d->returns, "returns", e);

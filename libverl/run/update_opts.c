@@ -94,6 +94,9 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
         return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
     if (vl_optim_parse(&u->optim, o, e) || vl_agg_parse(&u->agg, o->agg, e))
         return e->code;
+    if (o->loss_scale_factor == 0)
+        return vl_fail(e, VL_E_USAGE,
+                       "loss_scale_factor is 0; it must be > 0, or null for the response width");
     u->pref = o->pref;
     if (o->role == VL_ROLE_DPO)
         return vl_pref_parse(&u->pref, o->dpo_loss_type, e);
