@@ -118,6 +118,68 @@ PY
     tail -n 1 err | grep -q "row 0 .*: compute_score returned 1 scores for 40 rows" err
     exits 65 custom batch.py reward_manager.name=batch custom_reward_function.reward_kwargs.ad=2 -o no.dp 2>err
     tail -n 1 err | grep -q "row 0 .*: TypeError: compute_score() got an unexpected keyword argument .ad."'
+ok 'a child that the function forks never answers: one that ends by sys.exit, comes back, or is spawned' '
+    cat >forks.py <<"PY"
+import multiprocessing, os, sys, helper
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    if extra_info["k"] == 1:
+        pid = os.fork()
+        if pid == 0:
+            if solution_str[-1] == "0": sys.exit(0)
+            if solution_str[-1] == "1": raise SystemExit
+            if solution_str[-1] == "2": raise KeyError("the child alone")
+            return 7
+        os.waitpid(pid, 0)
+    return float(helper.last(solution_str) == ground_truth)
+PY
+    custom forks.py -j 2 -o f.dp 2>/dev/null
+    [ "$(see f.dp .score)" = "$want" ]
+    cat >spawns.py <<"PY"
+import multiprocessing, helper
+started = multiprocessing.get_context("spawn")
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    p = started.Process(target=helper.last, args=(solution_str,))
+    p.start()
+    p.join()
+    return {"score": helper.last(solution_str) == ground_truth, "status": p.exitcode}
+PY
+    verl-batch slice -q 0:3 -i in.dp -o few.dp
+    verl-reward -q -m . -i few.dp custom_reward_function.path=spawns.py -j 1 -o f.dp
+    [ "$(see f.dp .status)" = "0 0 0" ]'
+ok 'whatever is raised or returned costs its row alone, and says what it was' '
+    cat >odd.py <<"PY"
+import functools
+class Odd(BaseException): pass
+class Mute:
+    def tolist(self): raise OSError("no list")
+    def __str__(self): raise OSError("no text")
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    d = solution_str[-1]
+    if d == "0": raise KeyboardInterrupt
+    if d == "1": raise Odd("odd")
+    if d == "2":
+        loop = {}
+        loop["it"] = loop
+        return {"score": 1, "loop": loop}
+    return {"score": 1, "x": Mute()} if d == "3" else 1
+def decorate(f):
+    @functools.wraps(f)
+    def g(**kw): return f(**kw)
+    return g
+async def later(data_source, solution_str, ground_truth, extra_info):
+    return 0.5
+decorated = decorate(later)
+PY
+    custom odd.py -j 1 --on-error invalid -o o.dp 2>err
+    not grep -q "asked again" err
+    see o.dp .score | grep -q "^NaN NaN NaN NaN 1 NaN"
+    see o.dp .reward_error >why
+    grep -q "KeyboardInterrupt (odd.py:8)" why
+    grep -q "Odd: odd (odd.py:9)" why
+    grep -q "compute_score returned what JSON cannot hold: RecursionError" why
+    grep -q "compute_score returned what JSON cannot hold: OSError: no list" why
+    custom odd.py custom_reward_function.name=decorated -j 1 -o o.dp
+    see o.dp .score | grep -q "^0.5 0.5 0.5"'
 ok 'an exception names row, cause and line; the traceback is there once' '
     cat >raises.py <<"PY"
 def compute_score(data_source, solution_str, ground_truth, extra_info):

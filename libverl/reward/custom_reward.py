@@ -58,14 +58,32 @@ class Caller:
     def __init__(self, path, name, kwargs, answers):
         self.path, self.name, self.kwargs, self.answers = path, name, kwargs, answers
         self.told = False  # one traceback a process is enough
+        self.pid = os.getpid()
+        self.loop = None
+
+    def text(self, answer):
+        try:
+            return json.dumps(answer, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            pass
+        try:
+            return json.dumps(plain(answer), allow_nan=False)
+        except Exception as error:
+            what = traceback.format_exception_only(type(error), error)[-1].strip()
+            return json.dumps({"id": answer["id"],
+                               "error": "%s returned what JSON cannot hold: %s" % (self.name, what)})
 
     def put(self, answer):
-        try:
-            text = json.dumps(answer, allow_nan=False)
-        except (TypeError, ValueError):
-            text = json.dumps(plain(answer), allow_nan=False)
+        text = self.text(answer)
+        self.end_fork(0)
         self.answers.write(text + "\n")
         self.answers.flush()
+
+    def end_fork(self, status):
+        """A child that the user's code forked and that came back to us: the row is its parent's."""
+        if os.getpid() != self.pid:
+            sys.stdout.flush()
+            os._exit(status)
 
     def fatal(self, status, text):
         """No row can be scored."""
@@ -97,10 +115,22 @@ class Caller:
         self.function = function
 
     def failure(self, error):
+        if isinstance(error, SystemExit):
+            self.end_fork(error.code if isinstance(error.code, int) else error.code is not None)
         if not self.told:
             self.told = True
             print_traceback(error)
+        self.end_fork(1)
         return {"error": reason(error, self.path)}
+
+    def finished(self, result):
+        """Awaits what a plain function gave that is to be awaited (a decorated coroutine function)."""
+        if not hasattr(result, "__await__"):
+            return result
+        if not self.loop:
+            import asyncio
+            self.loop = asyncio.new_event_loop()
+        return self.loop.run_until_complete(awaited(result))
 
     def arguments(self, row):
         extra = row.get("extra_info")
@@ -125,14 +155,14 @@ class Caller:
 
     def call(self, row):
         try:
-            return self.score(self.function(**{**self.arguments(row), **self.kwargs}))
-        except (Exception, SystemExit) as error:
+            return self.score(self.finished(self.function(**{**self.arguments(row), **self.kwargs})))
+        except BaseException as error:
             return self.failure(error)
 
     async def call_async(self, row):
         try:
             return self.score(await self.function(**{**self.arguments(row), **self.kwargs}))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # a cancelled row is asked again
             return self.failure(error)
 
     def call_batch(self, rows):
@@ -140,21 +170,18 @@ class Caller:
         lists = {name + "s": [row[name] for row in rows]
                  for name in ("data_source", "solution_str", "ground_truth", "extra_info")}
         try:
-            result = self.function(**{**lists, **self.kwargs})
-            if inspect.isawaitable(result):
-                import asyncio
-                result = asyncio.run(awaited(result))
-        except (Exception, SystemExit) as error:
+            result = self.finished(self.function(**{**lists, **self.kwargs}))
+            if hasattr(result, "tolist"):
+                result = result.tolist()
+            if not isinstance(result, (list, tuple)):
+                return {"error": "%s returned %.60r; with reward_manager.name=batch it is called with "
+                                 "lists and returns a list" % (self.name, result)}
+            if len(result) != len(rows):
+                return {"error": "%s returned %d scores for %d rows"
+                                 % (self.name, len(result), len(rows))}
+            return {"scores": [self.score(r) for r in result]}
+        except BaseException as error:
             return self.failure(error)
-        if hasattr(result, "tolist"):
-            result = result.tolist()
-        if not isinstance(result, (list, tuple)):
-            return {"error": "%s returned %.60r; with reward_manager.name=batch it is called with "
-                             "lists and returns a list" % (self.name, result)}
-        if len(result) != len(rows):
-            return {"error": "%s returned %d scores for %d rows"
-                             % (self.name, len(result), len(rows))}
-        return {"scores": [self.score(r) for r in result]}
 
 
 async def awaited(x):
@@ -217,4 +244,5 @@ def main():
             caller.put({**caller.call(row), "id": row["id"]})
 
 
-main()
+if __name__ == "__main__":  # a process that multiprocessing spawns imports this file
+    main()
