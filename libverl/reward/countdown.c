@@ -46,8 +46,9 @@ static int read_truth(const struct vl_rule_in *in, double *target, struct number
     return fine;
 }
 
-/* The runs of digits. 0 when there is another character, or too many numbers. */
-static int read_numbers(const char *s, size_t n, struct numbers *used)
+/* The runs of digits; line ends become spaces. 0 when there is another character, or too many
+ * numbers. */
+static int read_numbers(char *s, size_t n, struct numbers *used)
 {
     used->n = 0;
     for (size_t i = 0; i < n;) {
@@ -55,6 +56,8 @@ static int read_numbers(const char *s, size_t n, struct numbers *used)
 
         if (!s[i] || !strchr("0123456789+-*/(). \t\r\n", s[i]))
             return 0;
+        if (s[i] == '\r' || s[i] == '\n')
+            s[i] = ' ';
         if (s[i] < '0' || s[i] > '9') {
             i++;
             continue;
@@ -90,6 +93,7 @@ void vl_score_countdown(const struct vl_rule_in *in, struct vl_score *out)
 {
     struct numbers have, used;
     const char *close = vl_tex_rfind(in->text, in->n, "</answer>"), *open, *s;
+    char equation[EQUATION_MAX];
     double target, x;
     size_t n;
     int right;
@@ -107,8 +111,11 @@ void vl_score_countdown(const struct vl_rule_in *in, struct vl_score *out)
     s = open + 8;
     n = (size_t)(close - s);
     vl_tex_strip(&s, &n);
-    right = n <= EQUATION_MAX && read_numbers(s, n, &used) && fair(&used, &have, in->args->all) &&
-            vl_py_arithmetic(s, n, &x) && fabs(x - target) < 1e-5;
+    if (n > EQUATION_MAX)
+        n = 0;
+    memcpy(equation, s, n);
+    right = read_numbers(equation, n, &used) && fair(&used, &have, in->args->all) &&
+            vl_py_arithmetic(equation, n, &x) && fabs(x - target) < 1e-5;
     vl_score_set(out, right ? in->args->score : vl_score_format(in, 0.1));
     out->acc = right;
 }

@@ -189,6 +189,7 @@ static void countdown_equations(void **state)
     (void)state;
     SCORE(1, "countdown", NULL, "<answer>44 + 19 + 35</answer>", t);
     SCORE(1, "countdown", NULL, "<answer>1</answer> no <answer>(35+19)+44</answer>", t);
+    SCORE(1, "countdown", NULL, "<answer>\n44\t+\n (19 +\r\n35)\n</answer>", t);
     SCORE(0.1, "countdown", NULL, "<answer>44 + 19</answer>", t);
     SCORE(0.1, "countdown", NULL, "<answer>44 + 19 + 35 = 98</answer>", t);
     SCORE(0.1, "countdown", NULL, "<answer>98</answer>", t);
