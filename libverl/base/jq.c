@@ -173,7 +173,7 @@ static jv to_jv(struct vl_jq *q, const struct vl_json *j, uint32_t i)
     case VL_JSON_ARRAY:
         v = jv_array_sized(n->count < INT_MAX ? (int)n->count : 0);
         for (uint32_t k = 0; k < n->count; k++, c = j->node[c].next)
-            v = jv_array_append(v, to_jv(q, j, c));
+            v = jv_array_set(v, (int)k, to_jv(q, j, c));
         return v;
     case VL_JSON_OBJECT:
         break;
