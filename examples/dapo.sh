@@ -20,9 +20,10 @@ limit=$(setting $long.max_resp_len "$(setting data.max_response_length 512 "$@")
 buffer=$(setting $long.overlong_buffer_cfg.len $(((limit + 4) / 5)) "$@")
 set -- "$@" "$long.max_resp_len=$limit" "$long.overlong_buffer_cfg.len=$buffer"
 prompts=$(setting data.train_batch_size 1024 "$@")
+kl "$@"
 metric=$(setting algorithm.filter_groups.metric acc "$@")
 rounds=$(setting algorithm.filter_groups.max_num_gen_batches 0 "$@")
-[ "$(setting algorithm.filter_groups.enable true "$@")" = true ] || {
+enabled algorithm.filter_groups.enable true "$@" || {
     say "algorithm.filter_groups.enable=false: without rounds DAPO is grpo.sh, so PRESET=dapo examples/grpo.sh"
     exit 64
 }
@@ -47,7 +48,8 @@ while next_step; do
             verl-batch filter-groups --metric "$2" --target "$3" -o "$5"' filter "$dir" "$metric" "$prompts" || :
     done
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
-    stage adv verl-advantage -i "$dir/old_log_prob.dp" "$@"
+    reference old_log_prob "$@"
+    advantage "$dir/$last.dp" "$@"
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"

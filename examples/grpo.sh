@@ -13,7 +13,8 @@
 #   VAL      held-out rows: every VAL_EVERY (10) steps the new policy answers them; verl-eval's
 #            metrics of that go into metrics.jsonl
 #   RUN      where everything goes (run/PRESET); STEPS: how many (60); SEED (1)
-#   KL       above 0: a KL loss to MODEL with that coefficient (0)
+#   KL       above 0: a KL loss to MODEL with that coefficient (0); the settings use_kl_loss and
+#            use_kl_in_reward do it as well
 #   KEEP     weights of that many last steps are kept (2), so that a step can be run again
 #   LAUNCH   "verl-mpi 2" runs the model stages on two ranks
 #   ROLLOUT  a command line in verl-rollout's place: --seed N -m MODEL -i FILE -o FILE key=value...
@@ -27,6 +28,7 @@ set -eu
 begin "KL=$KL" "$@"
 set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 [ "$KL" = 0 ] || set -- "$@" actor_rollout_ref.actor.use_kl_loss=true "actor_rollout_ref.actor.kl_loss_coef=$KL"
+kl "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
@@ -34,12 +36,8 @@ while next_step; do
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
-    last=old_log_prob
-    if [ "$KL" != 0 ]; then
-        stage ref $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/$last.dp" "$@"
-        last=ref
-    fi
-    stage adv verl-advantage -i "$dir/$last.dp" "$@"
+    reference old_log_prob "$@"
+    advantage "$dir/$last.dp" "$@"
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"

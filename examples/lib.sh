@@ -6,6 +6,7 @@
 #   timed NAME COMMAND...      work that makes no batch: log and time alone
 #   rollout NAME ARG...        a stage with the command line ROLLOUT
 #   reward NAME FILE SETTING...   with the command line REWARD, or verl-reward and SETTING...
+#   reference NAME SETTING...  the stage ref where the settings have a KL; advantage FILE ARG...: stage adv
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
 
@@ -158,6 +159,39 @@ setting() {
     shift 2
     given=$(verl-sync --print-config=ignored "$@" | sed -n "s/^$key: \(.*\) # .*/\1/p")
     echo "${given:-$value}"
+}
+
+# enabled KEY ELSE SETTING...: whether a key is true, however YAML spells it
+enabled() {
+    case $(setting "$@") in true | True | TRUE) ;; *) return 1 ;; esac
+}
+
+# kl SETTING...: what the settings ask for: ref=1 where a KL needs the reference's log-probs, adaptive=1
+# where its coefficient lives from step to step.
+kl() {
+    ref='' adaptive=''
+    if enabled algorithm.use_kl_in_reward false "$@"; then
+        ref=1
+        [ "$(setting algorithm.kl_ctrl.type fixed "$@")" != adaptive ] || adaptive=1
+    fi
+    if enabled actor_rollout_ref.actor.use_kl_loss false "$@"; then ref=1; fi
+}
+
+# reference NAME SETTING...: the log-probs of MODEL beside those of stage NAME, where a KL needs them;
+# $last is the stage to go on from
+reference() {
+    last=$1
+    shift
+    [ -n "$ref" ] || return 0
+    stage ref $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/$last.dp" "$@"
+    last=ref
+}
+
+# advantage FILE ARG...
+advantage() {
+    from=$1
+    shift
+    stage adv verl-advantage -i "$from" ${adaptive:+--kl-state "$RUN/kl"} "$@"
 }
 
 # version NAME DIR [ELSE]: the version of DIR that this step works with. It is noted at the step's

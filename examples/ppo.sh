@@ -13,6 +13,7 @@ set -eu
 begin "CRITIC=$CRITIC" "$@"
 set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 warmup=$(setting trainer.critic_warmup 0 "$@")
+kl "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
@@ -22,8 +23,9 @@ while next_step; do
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
-    stage values $LAUNCH verl-value -m "$critic" -i "$dir/old_log_prob.dp" "$@"
-    stage adv verl-advantage -i "$dir/values.dp" "$@"
+    reference old_log_prob "$@"
+    stage values $LAUNCH verl-value -m "$critic" -i "$dir/$last.dp" "$@"
+    advantage "$dir/values.dp" "$@"
     stage update_critic $LAUNCH verl-update --role critic -s "$RUN/critic" -m "$CRITIC" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     [ "$warmup" -gt $step ] ||

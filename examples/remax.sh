@@ -10,6 +10,7 @@ set -eu
 . "$(dirname "$0")/lib.sh"
 begin "$@"
 set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
+kl "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
@@ -20,7 +21,8 @@ while next_step; do
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
-    stage adv verl-advantage --baseline "$dir/greedy.dp" -i "$dir/old_log_prob.dp" "$@"
+    reference old_log_prob "$@"
+    advantage "$dir/$last.dp" --baseline "$dir/greedy.dp" "$@"
     stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
         -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"

@@ -126,11 +126,11 @@ ok "adaptive: an earlier step run again gives its bytes, one made anew goes on f
     [ \$(ls -d kl/v* | wc -l) = 4 ]
     verl-batch slice -q :2 -i s2.dp -o new2.dp
     adaptive -i new2.dp -o n2.dp
-    [ \$(metric n2.dp actor/reward_kl_penalty_coeff) = \$(metric r2.dp actor/reward_kl_penalty_coeff) ]
+    equal \"\$(metric n2.dp actor/reward_kl_penalty_coeff)\" \"\$(metric r2.dp actor/reward_kl_penalty_coeff)\"
     [ \$(jq -c '[.parent, .step]' kl/current/state.json) = '[0,2]' ]
     verl-batch slice -q :2 -i s3.dp -o new3.dp
     adaptive -i new3.dp -o n3.dp
-    [ \$(jq .before kl/current/state.json) = \$(jq .kl_coef kl/v000004/state.json) ]
+    equal \"\$(jq .before kl/current/state.json)\" \"\$(jq .kl_coef kl/v000004/state.json)\"
     rm -r kl/v000000
     verl-batch slice -q :1 -i s1.dp -o new1.dp
     exits 65 adaptive -i new1.dp -o n1.dp 2>err; grep -q 'no longer there' err

@@ -56,6 +56,16 @@ ok 'a preset wins over the config, a word over both; an unknown one is 64 with t
     rc=0; PRESET=grp $ex/grpo.sh 2>err || rc=$?
     [ $rc = 64 ]
     grep -q "known:.*drgrpo" err'
+ok 'a KL in the config brings the reference: in the reward with an adaptive coefficient, in the loss' '
+    sed "s/^algorithm:/&\n  use_kl_in_reward: True\n  kl_ctrl: {type: adaptive, kl_coef: 0.1, horizon: 100}\n  filter_groups: {enable: True}/" book/grpo.yaml >klr.yaml
+    for a in ppo remax dapo grpo; do
+        word=$([ $a != dapo ] || echo algorithm.use_kl_in_reward=true) # its preset has none
+        CONFIG=klr.yaml RUN=klr_$a $ex/$a.sh $small critic.ppo_mini_batch_size=4 algorithm.filter_groups.max_num_gen_batches=40 $word
+        [ "$(jq .step klr_$a/kl/current/state.json)" = 2 ]
+        jq -es "all(.[]; has(\"actor/reward_kl_penalty\")) and .[0].\"actor/reward_kl_penalty_coeff\" == 0.1 and .[1].\"actor/reward_kl_penalty_coeff\" != 0.1" klr_$a/metrics.jsonl
+    done
+    RUN=kll STEPS=1 $ex/grpo.sh $small use_kl_loss=true
+    jq -e "has(\"actor/kl_loss\")" kll/metrics.jsonl'
 ok 'ppo: the actor waits for the critic' '
     RUN=warm $ex/ppo.sh $small critic.ppo_mini_batch_size=4 trainer.critic_warmup=2
     [ ! -e warm/step_000001/update_actor.dp ]
