@@ -41,27 +41,91 @@ static int form_is_identity(enum vl_norm_type type, const char *s, size_t n)
     return 1;
 }
 
+static unsigned combining_class(int32_t cp)
+{
+    return (unsigned)utf8proc_get_property(cp)->combining_class & 0xFF;
+}
+
+/* Canonical order of a run of marks, by counting: utf8proc's own takes the square of its length, and
+ * a text may be nothing but marks. */
+static void order_marks(int32_t *c, size_t n, int32_t *tmp)
+{
+    size_t at[257] = { 0 };
+
+    for (size_t i = 0; i < n; i++)
+        at[combining_class(c[i]) + 1]++;
+    for (size_t k = 1; k < 257; k++)
+        at[k] += at[k - 1];
+    memcpy(tmp, c, n * sizeof *c);
+    for (size_t i = 0; i < n; i++)
+        c[at[combining_class(tmp[i])]++] = tmp[i];
+}
+
+static void order(int32_t *c, size_t n)
+{
+    int32_t *tmp = NULL;
+    size_t end;
+
+    for (size_t i = 0; i < n; i = end) {
+        int sorted = 1;
+
+        for (end = i; end < n && combining_class(c[end]); end++)
+            sorted &= end == i || combining_class(c[end - 1]) <= combining_class(c[end]);
+        if (!sorted && !tmp)
+            tmp = vl_alloc(n * sizeof *tmp);
+        if (!sorted)
+            order_marks(c + i, end - i, tmp);
+        end += end == i;
+    }
+    free(tmp);
+}
+
 /* Appends one Unicode form of the n bytes. */
 static int map_form(enum vl_norm_type type, const char *s, size_t n, struct vl_buf *out,
                     struct vl_err *e)
 {
-    int opt = UTF8PROC_STABLE;
-    utf8proc_uint8_t *mapped = NULL;
-    utf8proc_ssize_t k;
+    enum { LONGEST = 32 }; /* code points that one becomes: 18 as of now */
+    int compose = type == VL_NORM_NFC || type == VL_NORM_NFKC, boundary = 0;
+    int opt = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+    size_t cap = n + LONGEST, m = 0, k;
+    int32_t *c = vl_alloc(cap * sizeof *c);
+    utf8proc_ssize_t got = 0;
 
-    opt |= type == VL_NORM_NFC || type == VL_NORM_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
     if (type == VL_NORM_NFKC || type == VL_NORM_NFKD)
         opt |= UTF8PROC_COMPAT;
-    k = utf8proc_map((const utf8proc_uint8_t *)s, (utf8proc_ssize_t)n, &mapped,
-                     (utf8proc_option_t)opt);
-    if (k < 0)
-        return vl_fail(e, VL_E_DATA, "normalizing %zu bytes of text: %s", n, utf8proc_errmsg(k));
-    vl_buf_add(out, mapped, (size_t)k);
-    free(mapped);
-    return 0;
+    for (size_t i = 0; i < n && got >= 0; i += k) {
+        uint32_t cp;
+
+        k = vl_uc_next(s + i, n - i, &cp);
+        if (cap - m < LONGEST)
+            c = vl_realloc(c, (cap *= 2) * sizeof *c);
+        got =
+            utf8proc_decompose_char((int32_t)cp, c + m, LONGEST, (utf8proc_option_t)opt, &boundary);
+        m += got < 0 ? 0 : (size_t)got;
+    }
+    if (got >= 0)
+        order(c, m);
+    if (got >= 0 && compose)
+        got = utf8proc_normalize_utf32(c, (utf8proc_ssize_t)m, (utf8proc_option_t)opt);
+    if (got >= 0 && compose)
+        m = (size_t)got;
+    if (got < 0)
+        vl_fail(e, VL_E_DATA, "normalizing %zu bytes of text: %s", n, utf8proc_errmsg(got));
+    for (size_t i = 0; i < m && !e->code; i++)
+        vl_utf8_put(out, (uint32_t)c[i]);
+    free(c);
+    return e->code;
 }
 
-/* Characters that decompose since lately are starters and stay: what is between them is mapped. */
+/* Characters that decompose, or are marks, since lately are starters to the reference and stay as they
+ * are. So is U+11A7, which utf8proc takes for a final consonant of Hangul and drops. */
+static int stays(enum vl_norm_type type, uint32_t cp)
+{
+    return cp >= 0x300 &&
+           (cp == 0x11A7 || vl_ucdata_new_mark(cp) || (type != VL_NORM_NFC && vl_ucdata_stays(cp)));
+}
+
+/* What is between them is mapped. */
 static int unicode_form(enum vl_norm_type type, struct vl_buf *b, struct vl_err *e)
 {
     struct vl_buf out = { 0 };
@@ -69,11 +133,11 @@ static int unicode_form(enum vl_norm_type type, struct vl_buf *b, struct vl_err 
 
     if (form_is_identity(type, b->s, b->n))
         return 0;
-    for (size_t i = 0; type != VL_NORM_NFC && i < b->n && !e->code; i += k) {
+    for (size_t i = 0; i < b->n && !e->code; i += k) {
         uint32_t cp;
 
         k = vl_uc_next(b->s + i, b->n - i, &cp);
-        if (cp < 0x300 || !vl_ucdata_stays(cp))
+        if (!stays(type, cp))
             continue;
         if (i > done)
             (void)!map_form(type, b->s + done, i - done, &out, e);

@@ -18,6 +18,7 @@ enum vl_uc_class {
 int vl_ucdata_new_in(enum vl_uc_class c, uint32_t cp);
 
 uint32_t vl_ucdata_lower(uint32_t cp); /* the lower case of letters since Unicode 14, else cp */
-int vl_ucdata_stays(uint32_t cp);      /* decomposes since Unicode 12: not in the reference */
+int vl_ucdata_new_mark(uint32_t cp); /* a combining class since Unicode 10: not in the reference */
+int vl_ucdata_stays(uint32_t cp);    /* decomposes since Unicode 12: not in the reference */
 
 #endif

@@ -58,6 +58,63 @@ static void test_regex_dialect(void **state)
     }
 }
 
+/* ---- Unicode forms ---- */
+
+static void form(enum vl_norm_type type, const char *text, size_t n, struct vl_buf *out)
+{
+    struct vl_norm step = { .type = type };
+    struct vl_err e = { 0 };
+    int lost;
+
+    vl_buf_reset(out);
+    vl_buf_add(out, text, n);
+    assert_int_equal(vl_normalize(&step, 1, out, NULL, &lost, &e), 0);
+}
+
+/* Marks since Unicode 10 are letters to the reference, and U+11A7 is no final consonant. */
+static void test_forms(void **state)
+{
+    static const struct {
+        enum vl_norm_type type;
+        const char *text, *want;
+    } c[] = {
+        { VL_NORM_NFC, "e\u0316\u0301", "\u00e9\u0316" },
+        { VL_NORM_NFC, "e\u0301\u0316", "\u00e9\u0316" },
+        { VL_NORM_NFD, "\u00e9\u0316", "e\u0316\u0301" },
+        { VL_NORM_NFC, "a\u1df9\u0301", "a\u1df9\u0301" },
+        { VL_NORM_NFD, "a\u0345\u0c3c", "a\u0345\u0c3c" },
+        { VL_NORM_NFKD, "\ufb01\u0345\u08e3", "fi\u08e3\u0345" },
+        { VL_NORM_NFC, "\ub77c\u11a7", "\ub77c\u11a7" },
+        { VL_NORM_NFKC, "\ub77c\u11a8", "\ub77d" },
+        { VL_NORM_NFC, "\u1100\u1161\u11a8", "\uac01" },
+    };
+    struct vl_buf got = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        form(c[i].type, c[i].text, strlen(c[i].text), &got);
+        assert_string_equal(got.s, c[i].want);
+    }
+    vl_buf_free(&got);
+}
+
+/* A text of nothing but marks: not the square of its length (100,000 took minutes). */
+static void test_many_marks(void **state)
+{
+    enum { N = 500000 };
+    struct vl_buf text = { 0 }, got = { 0 };
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        vl_buf_str(&text, "\u0301\u0316");
+    form(VL_NORM_NFC, text.s, text.n, &got);
+    assert_int_equal(got.n, 4 * N);
+    for (size_t i = 0; i < 4 * N; i += 2)
+        assert_memory_equal(got.s + i, i < 2 * N ? "\u0316" : "\u0301", 2);
+    vl_buf_free(&text);
+    vl_buf_free(&got);
+}
+
 static void test_regex_refusals(void **state)
 {
     static const char *const bad[][2] = {
@@ -536,6 +593,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_regex_dialect),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_many_marks),
         cmocka_unit_test(test_regex_refusals),
         cmocka_unit_test(test_regex_space),
         cmocka_unit_test(test_merges),
