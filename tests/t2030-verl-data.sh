@@ -322,6 +322,19 @@ ok "a file that is one list of rows; a bad row is named by the line it begins in
     printf "[\n{\"prompt\": \"a\"},\n\n{\"p\":\n1}]" >bad.json
     exits 65 verl-data bad.json -m "$bytes" -o n.dp 2>err
     grep -q "bad.json:4: prompt is missing" err'
+ok "a template that is no UTF-8, or has a NUL, is refused by the byte, wherever it comes from" '
+    printf "{{ 1 }}\0{{ 2 }}" >nul.jinja; printf "\377\376{\0" >utf16.jinja; printf "caf\351" >latin.jinja
+    mkdir -p m; cp "$bytes"/*.json m/
+    for t in "nul 0x00 at 7" "utf16 0xFF at 0" "latin 0xE9 at 3"; do
+        exits 65 verl-data c.jsonl -m "$bytes" --template ${t%% *}.jinja -o n.dp 2>err
+        grep -q "^verl-data: ${t%% *}.jinja: found byte ${t#* }, a template is UTF-8" err
+        cp ${t%% *}.jinja m/chat_template.jinja
+        exits 65 verl-data c.jsonl -m m -o n.dp 2>err
+        grep -q "chat_template.jinja: found byte ${t#* }, " err
+    done'
+ok "a member that is null is called null" '
+    echo "{\"prompt\": null}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
+    grep -q "prompt is null, wanted a string or a list" err'
 ok "no rows, no file, no tokenizer" '
     : >empty.jsonl
     exits 65 verl-data empty.jsonl -m "$bytes" -o n.dp

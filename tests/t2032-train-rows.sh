@@ -93,6 +93,27 @@ ok "a generation prompt that the turn does not begin with is refused, with both 
     printf "%s" "{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}{% if add_generation_prompt %}a<x>{% endif %}" >g.jinja
     exits 65 data talk.jsonl --sft --template g.jinja 2>err
     grep -q "where that has \"<x>\" it has \"ac\"" err'
+ok "a template that always writes a generation prompt is refused; one that has none is not" '
+    printf "%s" "{% for m in messages %}{{ m.role[0] + m.content + \"<x>\" }}{% endfor %}a" >open.jinja
+    for o in data.ignore_input_ids_mismatch=true --mask=last; do
+        echo "{\"messages\": [$u, $a]}" | exits 65 data - --sft --template open.jinja $o 2>err
+        grep -q "input:1: the chat template writes a generation prompt after every conversation" err
+    done
+    echo "{\"prompt\": [$u]}" | verl-data -q - -m "$bytes" --template open.jinja -o p.dp # right for a rollout
+    for s in "{{ m.content }}\n" "{{ m.role[0] + m.content }}<x>" "[{{ m.content }}]"; do
+        printf "%s" "{% for m in messages %}$s{% endfor %}" >shut.jinja
+        echo "{\"messages\": [$u, $a]}" | data - --sft --template shut.jinja
+    done'
+ok "rows that are refused because tokens straddle are not said to be cut" '
+    printf "%s" "{% for m in messages %}{{ m.content }}{% endfor %}" >cat.jinja
+    { echo "{\"messages\": [{\"role\": \"user\", \"content\": \"hel\"}, {\"role\": \"assistant\", \"content\": \"lo\"}]}"
+      echo "{\"messages\": [$u, $a]}"; } >st.jsonl
+    verl-data st.jsonl -m "$bytes" --sft --template cat.jinja --skip-bad -o o.dp 2>err
+    grep -q "1 bad rows skipped" err
+    exits 1 grep "rows tokens straddle" err'
+ok "an empty prompt leaves all of data.max_length to the response" '
+    echo "{\"prompt\": \"\", \"response\": \"vwxyz\"}" | verl-data -q - -m "$bytes" --sft --max-length 3 --truncation left -o o.dp
+    [ "$(verl-dump -r -f .response_text o.dp)" = vwx ]'
 ok "tokens that straddle the end of a turn: 65, or cut there and counted" '
     printf "%s" "{% for m in messages %}{{ m.content }}{% endfor %}" >cat.jinja
     echo "{\"messages\": [{\"role\": \"user\", \"content\": \"hel\"}, {\"role\": \"assistant\", \"content\": \"lo\"}]}" >st.jsonl

@@ -27,7 +27,6 @@ static int open_chat(struct vl_row_work *w, const char *kwargs, struct vl_chat *
 static int open_template(struct vl_row_work *w, struct vl_err *e)
 {
     const struct vl_data_opts *o = w->o;
-    struct vl_buf text = { 0 };
     const char *slash;
 
     w->tmpl_name = vl_tok_template(w->tok) ? "tokenizer" : "none";
@@ -36,9 +35,8 @@ static int open_template(struct vl_row_work *w, struct vl_err *e)
         return 0;
     }
     if (o->tmpl) {
-        if (vl_fs_read(o->tmpl, (size_t)16 << 20, &text, e))
+        if (vl_chat_read(&w->tmpl_text, o->tmpl, e))
             return e->code;
-        w->tmpl_text = vl_buf_detach(&text);
         slash = strrchr(o->tmpl, '/');
         w->tmpl_name = slash ? slash + 1 : o->tmpl;
     } else if (o->inline_tmpl) {
@@ -148,9 +146,13 @@ static int is_messages(const struct vl_row *r, int64_t at)
     return 1;
 }
 
-static void complain(struct vl_buf *b, const char *name, const char *found, const char *wanted)
+static void complain(struct vl_buf *b, const struct vl_row *r, const char *name, int64_t at,
+                     const char *wanted)
 {
-    vl_buf_printf(b, "%s%s is %s, wanted %s", b->n ? "; " : "", name, found, wanted);
+    int null = at < 0 && vl_json_is(&r->j, member(r, name), VL_JSON_NULL); /* counts as missing */
+
+    vl_buf_printf(b, "%s%s is %s, wanted %s", b->n ? "; " : "", name,
+                  null ? "null" : type_name(r, at), wanted);
 }
 
 static void list_members(const struct vl_row *r, struct vl_buf *b)
@@ -170,7 +172,7 @@ static void check_optional(const struct vl_row *r, const char *name, enum vl_jso
     int64_t at = member(r, name);
 
     if (at >= 0 && !vl_json_is(&r->j, at, type) && !vl_json_is(&r->j, at, VL_JSON_NULL))
-        complain(bad, name, type_name(r, at), wanted);
+        complain(bad, r, name, at, wanted);
 }
 
 /* A member, and members inside it; null counts as missing. */
@@ -213,13 +215,13 @@ static void check_answers(const struct vl_row_work *w, const struct vl_row *r, i
         int64_t at = p->answer[k];
 
         if (!is_string(r, at) && !is_messages(r, at))
-            complain(bad, name[k], type_name(r, at), "a string or a list of messages");
+            complain(bad, r, name[k], at, "a string or a list of messages");
         else if (k && is_string(r, at) != is_string(r, p->answer[0]))
-            complain(bad, name[k], type_name(r, at), "the same as chosen");
+            complain(bad, r, name[k], at, "the same as chosen");
         lists |= is_messages(r, at);
     }
     if (lists && is_string(r, p->prompt) && !w->o->chat)
-        complain(bad, w->o->prompt_key, type_name(r, p->prompt),
+        complain(bad, r, w->o->prompt_key, p->prompt,
                  "a list of messages, as the answers are (or --chat: one user message)");
 }
 
@@ -233,11 +235,10 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
     int talk = o->sft && (o->multiturn || p->messages >= 0);
 
     if (talk && !is_messages(r, p->messages))
-        complain(&bad, o->messages_key, type_name(r, p->messages),
-                 "a list of {role, content} messages");
+        complain(&bad, r, o->messages_key, p->messages, "a list of {role, content} messages");
     if (!talk && !(o->preference && p->prompt < 0) && !is_string(r, p->prompt) &&
         !is_messages(r, p->prompt))
-        complain(&bad, o->prompt_key, type_name(r, p->prompt),
+        complain(&bad, r, o->prompt_key, p->prompt,
                  "a string or a list of {role, content} messages");
     if (o->preference)
         check_answers(w, r, 2, pair, &bad);
@@ -340,7 +341,7 @@ static int fit_together(const struct vl_row_work *w, struct vl_row *r, size_t lo
     size_t max = (size_t)w->o->max_length, keep = r->prompt.n;
 
     if (strcmp(w->o->truncation, "right") != 0 && keep + longest > max)
-        keep = longest + 1 < max ? max - longest : 1;
+        keep = !keep ? 0 : longest + 1 < max ? max - longest : 1;
     if (keep >= max)
         return vl_fail(e, VL_E_DATA,
                        "the prompt of %zu tokens leaves no room for a response in "

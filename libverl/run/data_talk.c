@@ -262,3 +262,47 @@ int vl_talk_alone(struct vl_row_work *w, const struct vl_row *r, const struct vl
     vl_buf_free(&twice);
     return e->code;
 }
+
+static int starts_with(const struct vl_buf *b, const struct vl_buf *start)
+{
+    return b->n >= start->n && (!start->n || memcmp(b->s, start->s, start->n) == 0);
+}
+
+/* What follows the turn in two, and is not there any more in three, ends one as well. */
+static int same_end(const struct vl_buf *one, const struct vl_buf *two, const struct vl_buf *three)
+{
+    size_t same = 0, end = 0;
+
+    while (same < two->n && same < three->n && two->s[same] == three->s[same])
+        same++;
+    while (end < one->n && end < two->n - one->n &&
+           one->s[one->n - 1 - end] == two->s[two->n - 1 - end])
+        end++;
+    return same < two->n && two->n - same <= end;
+}
+
+int vl_talk_ends(struct vl_row_work *w, const struct vl_row *r)
+{
+    struct vl_buf one = { 0 }, asked = { 0 }, two = { 0 }, three = { 0 };
+    struct vl_talk t = { 0 };
+    struct vl_err no = { 0 };
+
+    if (w->ends)
+        return w->ends > 0;
+    talk_say(&t, "user", "a", 1);
+    talk_say(&t, "assistant", "b", 1);
+    talk_say(&t, "user", "c", 1);
+    w->ends = 1;
+    if (vl_talk_render(w, r, &t, 1, 0, &one, &no) == 0 &&
+        vl_talk_render(w, r, &t, 1, 1, &asked, &no) == 0 &&
+        vl_talk_render(w, r, &t, 2, 0, &two, &no) == 0 &&
+        vl_talk_render(w, r, &t, 3, 0, &three, &no) == 0 && one.n == asked.n &&
+        starts_with(&asked, &one) && starts_with(&two, &one) && same_end(&one, &two, &three))
+        w->ends = -1;
+    vl_talk_free(&t);
+    vl_buf_free(&one);
+    vl_buf_free(&asked);
+    vl_buf_free(&two);
+    vl_buf_free(&three);
+    return w->ends > 0;
+}

@@ -29,6 +29,10 @@ int vl_talk_render(struct vl_row_work *w, const struct vl_row *r, const struct v
 /* Message k alone, without a system prompt that the template adds by itself. */
 int vl_talk_alone(struct vl_row_work *w, const struct vl_row *r, const struct vl_talk *t, int64_t k,
                   int gen, struct vl_buf *out, struct vl_err *e) VL_MUST_CHECK;
+/* Whether a conversation ends where its last turn does: not with a template that writes a generation
+ * prompt whether or not it is asked for one (Llama 3's first). Tried on messages of our own; a template
+ * that will not have them is taken to. */
+int vl_talk_ends(struct vl_row_work *w, const struct vl_row *r);
 int vl_row_encode(const struct vl_row_work *w, const struct vl_row *r, const char *s, size_t n,
                   struct vl_ids *out, struct vl_err *e) VL_MUST_CHECK;
 /* Special tokens spelled by what people wrote: a string, each content string, or a part's text. */

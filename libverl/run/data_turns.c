@@ -159,7 +159,7 @@ static int tokenize_pieces(struct vl_row_work *w, const struct vl_row *r, const 
             mark(reply, had, p->trained[k]);
         vl_ids_free(&part);
     }
-    w->straddled += split;
+    w->straddled += split && !e->code;
     vl_ids_free(&whole);
     return e->code;
 }
@@ -170,6 +170,12 @@ int vl_tokenize_turns(struct vl_row_work *w, const struct vl_row *r, const struc
     struct pieces p = { 0 };
     int64_t done = 0;
 
+    if (!vl_talk_ends(w, r))
+        return vl_fail(
+            e, VL_E_DATA,
+            "the chat template writes a generation prompt after every conversation, asked "
+            "for or not, so it would be trained on as part of the turn: give one that "
+            "heeds add_generation_prompt (--template FILE)");
     for (int64_t k = from; k < t->n && !e->code; k++)
         if (t->assistant[k] && add_piece(w, r, t, done, k, 1, &p, e) == 0) {
             (void)!add_piece(w, r, t, k, k + 1, 0, &p, e);

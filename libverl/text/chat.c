@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "formats/json.h"
+#include "libverl/base/fs.h"
+#include "libverl/base/utf8.h"
 #include "libverl/text/jinja.h"
 #include "libverl/text/tok_impl.h"
 
@@ -65,6 +67,29 @@ static int set_kwargs(struct vl_chat *c, const char *kwargs, struct vl_err *e)
         free(name);
     }
     vl_json_free(&j);
+    return e->code;
+}
+
+int vl_chat_read(char **text, const char *path, struct vl_err *e)
+{
+    struct vl_buf b = { 0 };
+    size_t at = 0;
+    int k;
+
+    *text = NULL;
+    if (vl_fs_read(path, (size_t)16 << 20, &b, e) == 0) {
+        while (at < b.n && b.s[at] && (k = vl_utf8_get(b.s + at, b.n - at, NULL)) > 0)
+            at += (size_t)k;
+        if (at < b.n)
+            vl_fail(
+                e, VL_E_DATA,
+                "%s: found byte 0x%02X at %zu, a template is UTF-8 text (iconv -f UTF-16 -t UTF-8, "
+                "for example, makes it)",
+                path, (unsigned char)b.s[at], at);
+        else
+            *text = vl_buf_detach(&b);
+    }
+    vl_buf_free(&b);
     return e->code;
 }
 

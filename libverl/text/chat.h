@@ -14,6 +14,8 @@ int vl_chat_open(struct vl_chat **c, const struct vl_tok *t, const char *src, co
 void vl_chat_free(struct vl_chat *c);
 /* What strftime_now shows: one time for a whole run keeps its rows alike. See jinja.h. */
 void vl_chat_set_now(struct vl_chat *c, int64_t seconds, int utc);
+/* The text of a template's file, which must be UTF-8 without NUL. Caller frees. */
+int vl_chat_read(char **text, const char *path, struct vl_err *e) VL_MUST_CHECK;
 /* Appends the rendered text of messages (JSON array text); tools: JSON array text or NULL. */
 int vl_chat_apply(struct vl_chat *c, const char *messages, size_t n, const char *tools,
                   int add_generation_prompt, struct vl_buf *out, struct vl_err *e) VL_MUST_CHECK;

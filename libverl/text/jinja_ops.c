@@ -318,9 +318,12 @@ struct vl_jv vl_jop_attr(struct vl_jin *in, struct vl_jv a, const char *name)
         return loop_attr(in, a, name);
     case VL_J_NAMESPACE:
         return vl_jmap_get_name(a.u.map, name, &v) ? v : vl_jv_undef();
+    case VL_J_METHOD: /* Python's have no attributes but __call__ and its like */
+        if (strncmp(name, "__", 2) != 0)
+            return vl_jv_undef();
+        /* fall through */
     case VL_J_MACRO:
     case VL_J_FUNC:
-    case VL_J_METHOD:
         return vl_jfail(in, "attributes of a %s are not supported", vl_jv_type_name(a));
     case VL_J_MAP:
         if (!vl_jmethod_known(a, name) && strncmp(name, "__", 2) != 0)

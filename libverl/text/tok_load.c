@@ -11,6 +11,7 @@
 
 #include "formats/json.h"
 #include "libverl/base/fs.h"
+#include "libverl/text/chat.h"
 #include "libverl/text/unicode.h"
 
 #define MAX_FILE ((size_t)1 << 30)
@@ -131,7 +132,7 @@ static char *config_template(struct vl_load *l)
 static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
 {
     char *path = vl_asprintf("%s/tokenizer_config.json", dir),
-         *jinja = vl_asprintf("%s/chat_template.jinja", dir);
+         *jinja = vl_asprintf("%s/chat_template.jinja", dir), *text;
     struct vl_load l = { .t = t, .path = path, .e = e };
     struct vl_buf b = { 0 };
 
@@ -153,11 +154,11 @@ static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
     t->config_n = b.n;
     t->config = b.n ? vl_buf_detach(&b) : NULL;
     vl_buf_free(&b);
-    if (!e->code && vl_fs_exists(jinja, NULL) && vl_fs_read(jinja, MAX_FILE, &b, e) == 0) {
-        free(t->tmpl); /* the newer place of the two */
-        t->tmpl = vl_buf_detach(&b);
-    }
     vl_buf_free(&b);
+    if (!e->code && vl_fs_exists(jinja, NULL) && vl_chat_read(&text, jinja, e) == 0) {
+        free(t->tmpl); /* the newer place of the two */
+        t->tmpl = text;
+    }
     free(path);
     free(jinja);
     return e->code;
