@@ -102,6 +102,18 @@ for k in 0 1 2; do
         want data_${k}_critic0; same got.json want.json
         jq -e 'has(\"critic/values/mean\") | not' got.json"
 done
+ok "a row without a score is in no metric of scores, advantages, returns; its length counts" "
+    step data_0_critic1
+    verl-eval metrics step >all.json
+    verl-dump step/reward.dp | jq -c 'if .sample == 0 and .uid == \"p1\" then .reward_error = \"boom\" | .token_level_scores |= map(100)
+        else .reward_error = null end' | verl-batch from-json -q --like step/reward.dp -o r.dp
+    verl-dump step/adv.dp | jq -c 'if .uid == \"p1\" then .advantages |= map(100) | .returns |= map(100) | .token_level_rewards |= map(100)
+        else . end' | verl-batch from-json -q --like step/adv.dp -o a.dp
+    mv r.dp step/reward.dp; mv a.dp step/adv.dp
+    verl-eval metrics step >got.json
+    jq -e '[.\"critic/score/max\", .\"critic/rewards/max\", .\"critic/advantages/max\", .\"critic/returns/max\"] | max < 100' got.json
+    jq -e --slurpfile all all.json '.\"response_length/mean\" == \$all[0].\"response_length/mean\" and
+        .\"critic/values/mean\" == \$all[0].\"critic/values/mean\" and .\"critic/vf_explained_var\" != \$all[0].\"critic/vf_explained_var\"' got.json"
 ok "times: recorded, by option and by timing.json" "
     step data_0_critic1
     t=\$(jq -r '.cases[] | select(.name == \"timing_0\") | .inputs.timing_raw | to_entries[] | \"--timing \\(.key)=\\(.value)\"' $GOLDEN)

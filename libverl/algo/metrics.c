@@ -144,14 +144,14 @@ static int64_t ones(const int64_t *x, int64_t n)
 }
 
 static void token_summary(struct vl_metrics *m, const char *prefix, const struct vl_step_data *d,
-                          const float *x)
+                          const int64_t *mask, const float *x)
 {
     struct summary s = { 0 };
 
-    if (!x || !d->mask)
+    if (!x || !mask)
         return;
     for (int64_t j = 0; j < d->B * d->L; j++)
-        if (d->mask[j])
+        if (mask[j])
             summary_add(&s, x[j]);
     put_summary(m, prefix, &s);
 }
@@ -165,10 +165,11 @@ static void row_sum_summary(struct vl_metrics *m, const char *prefix, const stru
         return;
     for (int64_t i = 0; i < d->B; i++) {
         double sum = 0;
+        if (rlen[i] == 0 || (d->unscored && d->unscored[i]))
+            continue;
         for (int64_t j = i * d->L; j < (i + 1) * d->L; j++)
             sum += x[j];
-        if (rlen[i] > 0)
-            summary_add(&s, sum);
+        summary_add(&s, sum);
     }
     put_summary(m, prefix, &s);
 }
@@ -238,15 +239,16 @@ void vl_probs_diff_metrics(struct vl_metrics *m, const float *old_logp, const fl
     vl_metrics_set(m, "training/rollout_actor_probs_pearson_corr", sab / sqrt(saa * sbb));
 }
 
-static void critic_metrics(struct vl_metrics *m, const struct vl_step_data *d)
+static void critic_metrics(struct vl_metrics *m, const struct vl_step_data *d,
+                           const int64_t *scored)
 {
     int64_t n = d->B * d->L;
 
-    token_summary(m, "critic/values", d, d->values);
-    if (d->returns && d->mask)
+    token_summary(m, "critic/values", d, d->mask, d->values);
+    if (d->returns && scored)
         vl_metrics_set(m, "critic/vf_explained_var",
-                       1 - variance(d->returns, d->values, d->mask, n) /
-                               (variance(d->returns, NULL, d->mask, n) + 1e-5));
+                       1 - variance(d->returns, d->values, scored, n) /
+                               (variance(d->returns, NULL, scored, n) + 1e-5));
 }
 
 static void extra_metrics(struct vl_metrics *m, const struct vl_step_data *d)
@@ -266,11 +268,14 @@ static void extra_metrics(struct vl_metrics *m, const struct vl_step_data *d)
 
 int vl_data_metrics(struct vl_metrics *m, const struct vl_step_data *d, struct vl_err *e)
 {
-    int64_t *plen = NULL, *rlen = NULL, aborted = 0;
+    int64_t *plen = NULL, *rlen = NULL, *scored = NULL, aborted = 0;
 
     if (vl_try_alloc(&plen, (size_t)d->B, sizeof(*plen), "metrics", e) ||
-        vl_try_alloc(&rlen, (size_t)d->B, sizeof(*rlen), "metrics", e))
+        vl_try_alloc(&rlen, (size_t)d->B, sizeof(*rlen), "metrics", e) ||
+        (d->mask && vl_try_alloc(&scored, (size_t)(d->B * d->L), sizeof(*scored), "metrics", e)))
         goto done;
+    for (int64_t j = 0; scored && j < d->B * d->L; j++)
+        scored[j] = d->mask[j] && !(d->unscored && d->unscored[j / d->L]);
     for (int64_t i = 0; i < d->B; i++) {
         const int64_t *row = d->attention + i * (d->P + d->L);
         plen[i] = ones(row, d->P);
@@ -285,10 +290,10 @@ int vl_data_metrics(struct vl_metrics *m, const struct vl_step_data *d, struct v
     }
     row_sum_summary(m, "critic/score", d, d->scores, rlen);
     row_sum_summary(m, "critic/rewards", d, d->rewards, rlen);
-    token_summary(m, "critic/advantages", d, d->adv);
-    token_summary(m, "critic/returns", d, d->returns);
+    token_summary(m, "critic/advantages", d, scored, d->adv);
+    token_summary(m, "critic/returns", d, scored, d->returns);
     if (d->values)
-        critic_metrics(m, d);
+        critic_metrics(m, d, scored);
     length_metrics(m, "response_length", rlen, rlen, d->B, d->L, 0);
     length_metrics(m, "response_length_non_aborted", rlen, rlen, d->B, d->L, 1);
     vl_metrics_set(m, "response/aborted_ratio", (double)aborted / (double)d->B);
@@ -297,6 +302,7 @@ int vl_data_metrics(struct vl_metrics *m, const struct vl_step_data *d, struct v
 done:
     free(plen);
     free(rlen);
+    free(scored);
     return e->code;
 }
 

@@ -45,11 +45,13 @@ struct vl_step_data {
     const float *values;                /* (B, L): with a critic */
     const float *old_logp, *rollout_lp; /* (B, L): training/rollout_probs_diff_* */
     const double *num_turns;            /* (B) */
+    const uint8_t *unscored;            /* (B) or NULL: rows without a score */
 };
 
 /* critic/score, rewards, advantages, returns, values, response_length, prompt_length, response/
  * aborted_ratio, num_turns, rollout_probs_diff. Length = ones of the attention mask; aborted =
- * length 0. All rows aborted is VL_E_DATA. */
+ * length 0. Rows without a score are in no metric of score, reward, advantage, return or explained
+ * variance (without any row these are NaN). All rows aborted is VL_E_DATA. */
 int vl_data_metrics(struct vl_metrics *m, const struct vl_step_data *d,
                     struct vl_err *e) VL_MUST_CHECK;
 /* training/rollout_probs_diff_{valid,max,mean,std}, training/rollout_actor_probs_pearson_corr. */

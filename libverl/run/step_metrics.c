@@ -15,6 +15,7 @@
 #include "libverl/algo/rollout_corr.h"
 #include "libverl/base/fs.h"
 #include "libverl/batch/ops.h"
+#include "libverl/run/uid.h"
 
 static const char *const files[] = { "prompts", "gen", "reward",        "old_log_prob", "ref",
                                      "values",  "adv", "update_critic", "update_actor" };
@@ -39,6 +40,7 @@ static const char *const columns[] = {
     "sum_pi_squared",
     "rollout_is_weights",
     "__num_turns__",
+    "reward_error",
 };
 #define NCOL (sizeof(columns) / sizeof(*columns))
 
@@ -334,6 +336,7 @@ static int row_metrics(const struct step *s, const struct vl_eval_opts *o, struc
     const struct vl_col *prompts = vl_batch_col(&s->rows, "prompts");
     int64_t width[1] = { -1 };
     double *turns;
+    uint8_t *unscored;
 
     if (!prompts || !vl_batch_col(&s->rows, "attention_mask")) {
         if (s->rows.ncol)
@@ -360,12 +363,16 @@ static int row_metrics(const struct step *s, const struct vl_eval_opts *o, struc
     d.old_logp = column(s, "old_log_probs", VL_F32, d.L);
     d.rollout_lp = column(s, "rollout_log_probs", VL_F32, d.L);
     d.num_turns = turns = read_turns(s);
+    d.unscored = unscored = vl_alloc((size_t)d.B + 1);
+    for (int64_t i = 0; i < d.B; i++)
+        unscored[i] = (uint8_t)vl_row_unscored(&s->rows, i);
     if (entropy_metric(s, &d, o, m, e) == 0 && vl_data_metrics(m, &d, e) == 0 &&
         balance_metrics(s, &d, o, m, e) == 0) {
         gap_metrics(s, &d, m);
         time_metrics(s, &d, o, m);
     }
     free(turns);
+    free(unscored);
     return e->code;
 }
 
