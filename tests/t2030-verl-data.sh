@@ -332,6 +332,41 @@ ok "a template that is no UTF-8, or has a NUL, is refused by the byte, wherever 
         exits 65 verl-data c.jsonl -m m -o n.dp 2>err
         grep -q "chat_template.jinja: found byte ${t#* }, " err
     done'
+ok "rows with tools go through the template named tool_use, of the list or of its file; others do not" '
+    printf "%s\n" "{\"prompt\": $msgs}" "{\"prompt\": $msgs, \"tools\": [{\"name\": \"f\"}]}" >tools.jsonl
+    rm -f m/chat_template.jinja
+    jq ".chat_template = [{name: \"tool_use\", template: \"T{{ tools[0].name }}\"}, {name: \"default\", template: \"D{{ x }}\"}]" "$bytes/tokenizer_config.json" >m/tokenizer_config.json
+    verl-data -q tools.jsonl -m m -o t.dp
+    equal "$(rows t.dp .prompt_text | tr "\n" " ")" "\"D\" \"Tf\" "
+    verl-data -q tools.jsonl -m m --template-kwargs "{\"x\": 1}" -o t.dp
+    equal "$(rows t.dp .prompt_text | tr "\n" " ")" "\"D1\" \"Tf\" "
+    printf F >m/chat_template.jinja
+    verl-data -q tools.jsonl -m m -o t.dp
+    equal "$(rows t.dp .prompt_text | tr "\n" " ")" "\"F\" \"F\" "
+    mkdir m/additional_chat_templates; printf G >m/additional_chat_templates/tool_use.jinja
+    verl-data -q tools.jsonl -m m -o t.dp
+    equal "$(rows t.dp .prompt_text | tr "\n" " ")" "\"F\" \"G\" "
+    verl-data -q tools.jsonl -m m --template t.jinja -o t.dp
+    equal "$(rows t.dp .prompt_text | tr "\n" " ")" "\"hi!\" \"hi!\" "'
+ok "tokenizer_config.json may not name what tokenizer.json does not have" '
+    rm -rf m/chat_template.jinja m/additional_chat_templates
+    while read -r want edit; do
+        jq "$edit" "$bytes/tokenizer_config.json" >m/tokenizer_config.json
+        exits 65 verl-data ten.jsonl -m m -o n.dp 2>err
+        grep -q "^verl-data: m/tokenizer_config.json: $want" err
+    done <<"END"
+eos_token .eos_token = "<nope>"
+bos_token .bos_token = {content: "<nope>"}
+added_tokens_decoder .added_tokens_decoder = {"9999": {content: "<nope>"}}
+added_tokens_decoder .added_tokens_decoder = {"9999": {content: "<|end|>"}}
+chat_template .chat_template = {default: "x"}
+chat_template .chat_template = 3
+END
+    jq ".pad_token = \"<nope>\"" "$bytes/tokenizer_config.json" >m/tokenizer_config.json
+    verl-data -q ten.jsonl -m m -o t.dp # nothing is read of padding
+    jq ".added_tokens = \"x\"" "$bytes/tokenizer.json" >m/tokenizer.json
+    exits 65 verl-data ten.jsonl -m m -o n.dp 2>err
+    grep -q "m/tokenizer.json: added_tokens is not a list" err'
 ok "a member that is null is called null" '
     echo "{\"prompt\": null}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
     grep -q "prompt is null, wanted a string or a list" err'

@@ -172,6 +172,7 @@ int vl_model_save_configs(const struct vl_model *m, const char *dir, const char 
         "tokenizer.model",
         "chat_template.jinja",
         "chat_template.json",
+        "additional_chat_templates/tool_use.jinja",
     };
     char *text = vl_config_text(&m->cfg, dtype);
     int rc;
@@ -183,9 +184,12 @@ int vl_model_save_configs(const struct vl_model *m, const char *dir, const char 
     for (size_t i = 0; like && i < sizeof copied / sizeof *copied && !rc; i++) {
         char *from = vl_asprintf("%s/%s", like, copied[i]);
         char *to = vl_asprintf("%s/%s", dir, copied[i]);
+        const char *slash = strchr(copied[i], '/');
+        char *in = vl_asprintf("%s/%.*s", dir, slash ? (int)(slash - copied[i]) : 0, copied[i]);
 
         if (vl_fs_exists(from, NULL))
-            rc = vl_fs_copy(from, to, e);
+            rc = (slash && vl_fs_mkdirs(in, e)) || vl_fs_copy(from, to, e) ? e->code : 0;
+        free(in);
         free(from);
         free(to);
     }

@@ -14,10 +14,18 @@
 
 struct vl_chat {
     struct vl_jinja *j;
+    struct vl_jinja *tools; /* where a tokenizer has a template of its own for them; else NULL */
 };
 
 static const char *const special[] = { "bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token" };
+
+static void set_json(struct vl_chat *c, const char *name, const char *json, size_t n)
+{
+    vl_jinja_set_json(c->j, name, json, n);
+    if (c->tools)
+        vl_jinja_set_json(c->tools, name, json, n);
+}
 
 /* A special token is a string, or an object with its content. */
 static void set_special(struct vl_chat *c, const struct vl_json *j, int64_t at, const char *name)
@@ -29,7 +37,7 @@ static void set_special(struct vl_chat *c, const struct vl_json *j, int64_t at, 
     if (!vl_json_is(j, at, VL_JSON_STRING))
         return;
     vl_json_raw(j, at, &b);
-    vl_jinja_set_json(c->j, name, b.s, b.n);
+    set_json(c, name, b.s, b.n);
     vl_buf_free(&b);
 }
 
@@ -62,7 +70,7 @@ static int set_kwargs(struct vl_chat *c, const char *kwargs, struct vl_err *e)
         struct vl_buf b = { 0 };
 
         vl_json_raw(&j, m + 1, &b);
-        vl_jinja_set_json(c->j, name, b.s, b.n);
+        set_json(c, name, b.s, b.n);
         vl_buf_free(&b);
         free(name);
     }
@@ -97,6 +105,7 @@ int vl_chat_open(struct vl_chat **out, const struct vl_tok *t, const char *src, 
                  const char *kwargs, struct vl_err *e)
 {
     struct vl_chat *c = vl_alloc(sizeof *c);
+    const char *tools = src ? NULL : t->tmpl_tools;
 
     *out = NULL;
     if (!src)
@@ -107,8 +116,10 @@ int vl_chat_open(struct vl_chat **out, const struct vl_tok *t, const char *src, 
             "%s: the prompt is a list of messages, but the tokenizer has no chat template; give "
             "one with --template FILE (a Jinja file), or make the prompt a string",
             name);
-    else if (vl_jinja_open(&c->j, src, strlen(src), name, e) == 0) {
-        vl_jinja_set_json(c->j, "documents", "null", 4);
+    else if (vl_jinja_open(&c->j, src, strlen(src), name, e) == 0 &&
+             (!tools ||
+              vl_jinja_open(&c->tools, tools, strlen(tools), "tool_use template", e) == 0)) {
+        set_json(c, "documents", "null", 4);
         (void)!set_tokens(c, t, e);
         if (kwargs && !e->code)
             (void)!set_kwargs(c, kwargs, e);
@@ -122,24 +133,30 @@ int vl_chat_open(struct vl_chat **out, const struct vl_tok *t, const char *src, 
 
 void vl_chat_free(struct vl_chat *c)
 {
-    if (c)
+    if (c) {
         vl_jinja_free(c->j);
+        vl_jinja_free(c->tools);
+    }
     free(c);
 }
 
 void vl_chat_set_now(struct vl_chat *c, int64_t seconds, int utc)
 {
     vl_jinja_set_now(c->j, seconds, utc);
+    if (c->tools)
+        vl_jinja_set_now(c->tools, seconds, utc);
 }
 
 int vl_chat_apply(struct vl_chat *c, const char *messages, size_t n, const char *tools,
                   int add_generation_prompt, struct vl_buf *out, struct vl_err *e)
 {
-    vl_jinja_set_json(c->j, "messages", messages, n);
-    vl_jinja_set_json(c->j, "tools", tools ? tools : "null", tools ? strlen(tools) : 4);
-    vl_jinja_set_json(c->j, "add_generation_prompt", add_generation_prompt ? "true" : "false",
+    struct vl_jinja *j = tools && c->tools ? c->tools : c->j;
+
+    vl_jinja_set_json(j, "messages", messages, n);
+    vl_jinja_set_json(j, "tools", tools ? tools : "null", tools ? strlen(tools) : 4);
+    vl_jinja_set_json(j, "add_generation_prompt", add_generation_prompt ? "true" : "false",
                       add_generation_prompt ? 4 : 5);
-    return vl_jinja_render(c->j, out, e);
+    return vl_jinja_render(j, out, e);
 }
 
 int vl_chat_render(const struct vl_tok *t, const char *tmpl, const char *messages, size_t n,

@@ -257,7 +257,7 @@ struct vl_tok {
     char *bos_text, *eos_text, *pad_text;
     char *config; /* tokenizer_config.json's text or NULL */
     size_t config_n;
-    char *tmpl;
+    char *tmpl, *tmpl_tools; /* tmpl_tools: for rows with tools, where there is one of its own */
     char hash[33];
     uint64_t hash_bytes[2]; /* the same, high half first */
     void *map;              /* a cache file that vocab, bpe and unigram have their tables in */

@@ -61,8 +61,11 @@ static int added(struct vl_load *l, int64_t arr)
 {
     struct vl_tok *t = l->t;
     uint32_t count = vl_json_is(&l->j, arr, VL_JSON_ARRAY) ? l->j.node[arr].count : 0, k, c;
-    struct vl_regex_match *m = vl_regex_match_new();
+    struct vl_regex_match *m;
 
+    if (arr >= 0 && !vl_json_is(&l->j, arr, VL_JSON_ARRAY) && !vl_json_is(&l->j, arr, VL_JSON_NULL))
+        return vl_load_bad(l, "added_tokens is not a list", NULL);
+    m = vl_regex_match_new();
     t->added = vl_alloc(count * sizeof *t->added);
     t->size = t->vocab.size;
     for (k = 0, c = (uint32_t)arr + 1; k < count && !l->e->code; k++, c = l->j.node[c].next) {
@@ -114,41 +117,81 @@ static char *token_text(struct vl_load *l, int64_t obj, const char *key)
     return i < 0 ? NULL : vl_json_strdup(&l->j, i);
 }
 
-/* chat_template: text, or a list of {name, template} of which "default" is meant. */
-static char *config_template(struct vl_load *l)
+/* chat_template: text, or a list of {name, template}; that called `name` of it. */
+static char *named_template(struct vl_load *l, int64_t list, const char *name)
 {
-    int64_t i = vl_json_get(&l->j, 0, "chat_template");
     uint32_t k, c;
 
-    if (!vl_json_is(&l->j, i, VL_JSON_ARRAY))
-        return i < 0 ? NULL : vl_json_strdup(&l->j, i);
-    for (k = 0, c = (uint32_t)i + 1; k < l->j.node[i].count; k++, c = l->j.node[c].next)
+    for (k = 0, c = (uint32_t)list + 1; k < l->j.node[list].count; k++, c = l->j.node[c].next)
         if (vl_json_get(&l->j, c, "name") >= 0 &&
-            vl_json_streq(&l->j, vl_json_get(&l->j, c, "name"), "default"))
+            vl_json_streq(&l->j, vl_json_get(&l->j, c, "name"), name))
             return vl_json_strdup(&l->j, vl_json_get(&l->j, c, "template"));
     return NULL;
+}
+
+static int config_templates(struct vl_load *l)
+{
+    int64_t i = vl_json_get(&l->j, 0, "chat_template");
+
+    if (i < 0 || vl_json_is(&l->j, i, VL_JSON_NULL))
+        return 0;
+    if (vl_json_is(&l->j, i, VL_JSON_ARRAY)) {
+        l->t->tmpl = named_template(l, i, "default");
+        l->t->tmpl_tools = named_template(l, i, "tool_use");
+    } else if (!(l->t->tmpl = vl_json_strdup(&l->j, i))) {
+        return vl_load_bad(l, "chat_template is neither text nor a list of {name, template}", NULL);
+    }
+    return 0;
+}
+
+/* A text model would not stop at, or begin with, a token that is not there. */
+static int config_token(struct vl_load *l, const char *key, char **text, int32_t *id)
+{
+    *text = token_text(l, 0, key);
+    *id = *text ? vl_tok_id(l->t, *text, strlen(*text)) : -1;
+    if (*text && *id < 0)
+        return vl_fail(l->e, VL_E_DATA, "%s: %s \"%.60s\" is no token of tokenizer.json", l->path,
+                       key, *text);
+    return 0;
+}
+
+/* transformers adds what it finds here and not in tokenizer.json; to us these are other ids. */
+static int config_added(struct vl_load *l)
+{
+    int64_t at = vl_json_get(&l->j, 0, "added_tokens_decoder");
+    uint32_t k, c, n = vl_json_is(&l->j, at, VL_JSON_OBJECT) ? l->j.node[at].count : 0;
+
+    for (k = 0, c = (uint32_t)at + 1; k < n && !l->e->code; k++, c = l->j.node[c + 1].next) {
+        char *id = vl_json_strdup(&l->j, c), *text = token_text(l, c + 1, "content");
+
+        if (text && vl_tok_id(l->t, text, strlen(text)) != (int32_t)strtol(id, NULL, 10))
+            vl_fail(
+                l->e, VL_E_DATA,
+                "%s: added_tokens_decoder has token %.20s \"%.60s\", tokenizer.json does not: save "
+                "the tokenizer again with save_pretrained()",
+                l->path, id, text);
+        free(id);
+        free(text);
+    }
+    return l->e->code;
 }
 
 static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
 {
     char *path = vl_asprintf("%s/tokenizer_config.json", dir),
-         *jinja = vl_asprintf("%s/chat_template.jinja", dir), *text;
+         *jinja = vl_asprintf("%s/chat_template.jinja", dir),
+         *more = vl_asprintf("%s/additional_chat_templates/tool_use.jinja", dir), *text;
     struct vl_load l = { .t = t, .path = path, .e = e };
     struct vl_buf b = { 0 };
 
     t->bos = t->eos = t->pad = -1;
     if (vl_fs_exists(path, NULL) && vl_fs_read(path, MAX_FILE, &b, e) == 0 &&
         vl_json_parse(&l.j, b.s, b.n, path, e) == 0) {
-        t->bos_text = token_text(&l, 0, "bos_token");
-        t->eos_text = token_text(&l, 0, "eos_token");
-        t->pad_text = token_text(&l, 0, "pad_token");
-        t->tmpl = config_template(&l);
-        if (t->bos_text)
-            t->bos = vl_tok_id(t, t->bos_text, strlen(t->bos_text));
-        if (t->eos_text)
-            t->eos = vl_tok_id(t, t->eos_text, strlen(t->eos_text));
+        t->pad_text = token_text(&l, 0, "pad_token"); /* not a token: the end token pads */
         if (t->pad_text)
             t->pad = vl_tok_id(t, t->pad_text, strlen(t->pad_text));
+        (void)!(config_templates(&l) || config_token(&l, "bos_token", &t->bos_text, &t->bos) ||
+                config_token(&l, "eos_token", &t->eos_text, &t->eos) || config_added(&l));
     }
     vl_json_free(&l.j);
     t->config_n = b.n;
@@ -157,10 +200,15 @@ static int config(struct vl_tok *t, const char *dir, struct vl_err *e)
     vl_buf_free(&b);
     if (!e->code && vl_fs_exists(jinja, NULL) && vl_chat_read(&text, jinja, e) == 0) {
         free(t->tmpl); /* the newer place of the two */
+        free(t->tmpl_tools);
         t->tmpl = text;
+        t->tmpl_tools = NULL;
+        if (vl_fs_exists(more, NULL))
+            (void)!vl_chat_read(&t->tmpl_tools, more, e);
     }
     free(path);
     free(jinja);
+    free(more);
     return e->code;
 }
 
@@ -218,6 +266,7 @@ static void clear(struct vl_tok *t)
     free(t->pad_text);
     free(t->config);
     free(t->tmpl);
+    free(t->tmpl_tools);
 }
 
 static int load_parts(struct vl_load *l, const char *text, size_t n)
