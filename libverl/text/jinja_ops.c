@@ -38,6 +38,13 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a % b && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
+static int64_t floor_mod(int64_t a, int64_t b) /* of the divisor's sign */
+{
+    int64_t r = a % b;
+
+    return r && (r < 0) != (b < 0) ? r + b : r;
+}
+
 static struct vl_jv float_power(struct vl_jin *in, double a, double b)
 {
     double r = pow(a, b);
@@ -87,7 +94,7 @@ static struct vl_jv int_op(struct vl_jin *in, enum vl_jop op, int64_t a, int64_t
         return vl_jv_float((double)a / (double)b);
     if (b == -1) /* the one quotient that can overflow */
         return op == VL_JO_MOD ? vl_jv_int(0) : vl_jv_wide(in, -(__int128)a);
-    return vl_jv_int(op == VL_JO_MOD ? a - floor_div(a, b) * b : floor_div(a, b));
+    return vl_jv_int(op == VL_JO_MOD ? floor_mod(a, b) : floor_div(a, b));
 }
 
 static struct vl_jv float_op(struct vl_jin *in, enum vl_jop op, double a, double b)
