@@ -61,6 +61,9 @@ int main(int argc, char **argv)
         VL_OPT_FLAG(
             NULL, ALGO "gdpo_whiten", &o.adv.gdpo_whiten, VL_F_PROV,
             "gdpo: whiten the sum over the batch; false: groups of equal rewards get exactly 0"),
+        VL_OPT_FLAG(NULL, ALGO "whiten_mean", &o.adv.whiten_mean, VL_F_PROV,
+                    "reinforce_plus_plus_baseline, gdpo: whitening takes the batch's mean away; "
+                    "false: it divides alone, groups of equal rewards get exactly 0"),
         VL_OPT_REAL(NULL, ALGO "sppo_beta", &o.adv.sppo_beta, "X", -1e9, 1e9, VL_F_PROV,
                     "sppo: 0 compares with the mean of the batch's scores, large with the best"),
         VL_OPT_WORD(

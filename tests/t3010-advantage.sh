@@ -100,6 +100,21 @@ ok "a number that is not finite at a valid token is refused by the column that h
         grep -q \"uid \\\"u1\\\".*: \$k is nan at response token 1\" err
     done"
 
+ok "73: an equal group among others: verl's whitening moves it off 0, whiten_mean=false leaves exactly 0" "
+    for r in 'a 0 0.9' 'a 1 0.9' 'a 2 0.9' 'b 0 0' 'b 1 1'; do
+        set -- \$r
+        jq -nc --arg u \$1 --argjson s \$2 --argjson a \$3 '{ uid: \$u, sample: \$s, acc: \$a, token_level_scores: [0, \$a],
+            response_mask: [1, (if \$s < 1 then 0 else 1 end)] } | .token_level_scores = if .response_mask[1] == 0 then [\$a, 0] else [0, \$a] end'
+    done | verl-batch from-json --dtype acc=F32 --dtype token_level_scores=F32 -o eq.dp
+    for e in reinforce_plus_plus_baseline gdpo; do
+        run -e \$e 'gdpo_reward_keys=[acc]' -i eq.dp -o out.dp
+        verl-dump out.dp | jq -se '.[0].advantages[0] != 0'
+        run -e \$e 'gdpo_reward_keys=[acc]' whiten_mean=false -i eq.dp -o out.dp
+        verl-dump out.dp | jq -se 'all(.[:3][]; .advantages | map(. == 0) | all) and .[3].advantages[0] < 0 and .[4].advantages[1] > 0'
+    done
+    verl-dump out.dp | jq -se '[.[3].advantages[0], .[4].advantages[0], .[4].advantages[1]] | (.[0] + .[1] | fabs) < 1e-6 and .[1] == .[2]'
+    verl-advantage -e grpo whiten_mean=false -i eq.dp -o out.dp 2>err; grep -q 'whiten_mean=false has no effect' err"
+
 # ---- the adaptive coefficient ----
 case_rows kl kl_in_reward_1 | verl-batch from-json | verl-batch set-meta global_steps 1 -o one.dp
 verl-batch set-meta -i one.dp global_steps 2 -o two.dp

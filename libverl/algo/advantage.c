@@ -195,11 +195,19 @@ static int grpo_passk(const struct vl_adv_in *in, const struct vl_adv_opts *o, f
     return 0;
 }
 
-static int whiten_valid(const struct vl_adv_in *in, float *adv, struct vl_err *e)
+/* Over the valid tokens of the batch; 0 at the others. without_mean: divides alone, so that what was 0
+ * stays 0. */
+static int whiten_valid(const struct vl_adv_in *in, int without_mean, float *adv, struct vl_err *e)
 {
-    if (vl_masked_whiten(adv, adv, in->mask, in->B * in->L, 1, e))
+    int64_t n = in->B * in->L;
+    double var;
+
+    if (without_mean ? vl_masked_var(&var, adv, in->mask, n, 1, e)
+                     : vl_masked_whiten(adv, adv, in->mask, n, 1, e))
         return e->code;
-    vl_masked_zero(adv, in->mask, in->B * in->L);
+    for (int64_t j = 0; without_mean && j < n; j++)
+        adv[j] = (float)(adv[j] / sqrt(var + 1e-8));
+    vl_masked_zero(adv, in->mask, n);
     return 0;
 }
 
@@ -210,7 +218,7 @@ static int reinforce_plus_plus_baseline(const struct vl_adv_in *in, const struct
 {
     static const struct vl_adv_estimator centring = { .row = centred };
 
-    if (by_row(&centring, in, o, adv, ret, e) || whiten_valid(in, adv, e))
+    if (by_row(&centring, in, o, adv, ret, e) || whiten_valid(in, !o->whiten_mean, adv, e))
         return e->code;
     memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
     return 0;
@@ -219,7 +227,7 @@ static int reinforce_plus_plus_baseline(const struct vl_adv_in *in, const struct
 /* GDPO (Liu et al. 2026): grpo's advantage of each reward component by itself, so that a component
  * of small scale is not drowned; their weighted sum, whitened over the batch's valid tokens. As in
  * verl the whitening subtracts the batch's mean, so a group of equal rewards gets exactly 0 only
- * where that mean is 0, or without it (gdpo_whiten). */
+ * where that mean is 0, or without it (gdpo_whiten, whiten_mean). */
 static int gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *adv, float *ret,
                 struct vl_err *e)
 {
@@ -239,7 +247,7 @@ static int gdpo(const struct vl_adv_in *in, const struct vl_adv_opts *o, float *
     }
     for (int64_t i = 0; i < in->B; i++)
         spread_row(in, i, a[i], adv, ret);
-    if (o->gdpo_whiten && whiten_valid(in, adv, e) == 0)
+    if (o->gdpo_whiten && whiten_valid(in, !o->whiten_mean, adv, e) == 0)
         memcpy(ret, adv, (size_t)(in->B * in->L) * sizeof(*ret));
 done:
     free(a);
@@ -311,7 +319,7 @@ static int reinforce_plus_plus(const struct vl_adv_in *in, const struct vl_adv_o
             run = in->mask[j] ? R : 0;
         }
     }
-    return whiten_valid(in, adv, e);
+    return whiten_valid(in, 0, adv, e);
 }
 
 /* ReMax (Li et al. 2024): ret = sum of the valid rewards from here on, adv = ret - b at valid

@@ -50,12 +50,13 @@ struct vl_adv_opts {
     int norm_by_std;      /* algorithm.norm_adv_by_std_in_grpo */
     int handle_zero_tail; /* token baselines: -1 = the estimator's own default */
     int gdpo_whiten;      /* whiten gdpo's sum over the batch */
+    int whiten_mean;      /* the whitening of group advantages takes the batch's mean away */
     double sppo_beta;     /* sppo: 0 = mean, large = maximum of the batch's scores */
 };
 #define VL_ADV_DEFAULTS                                                                            \
     {                                                                                              \
         .gamma = 1, .lam = 1, .norm_by_std = 1, .handle_zero_tail = -1, .gdpo_whiten = 1,          \
-        .sppo_beta = 1                                                                             \
+        .whiten_mean = 1, .sppo_beta = 1                                                           \
     }
 
 enum vl_adv_needs { /* inputs beyond rewards and mask */

@@ -589,6 +589,7 @@ const struct vl_key vl_keys[] = {
     { "algorithm.gdpo_reward_weights", "null", NULL, "verl-advantage", NULL },
     { "algorithm.handle_zero_tail", "null", NULL, "verl-advantage", NULL },
     { "algorithm.gdpo_whiten", "true", NULL, "verl-advantage", NULL },
+    { "algorithm.whiten_mean", "true", NULL, "verl-advantage", NULL },
     { "algorithm.sppo_beta", "1.0", NULL, "verl-advantage", NULL },
     { "actor_rollout_ref.actor.sppo_eta", "1.0", NULL, "verl-update", NULL },
     { "actor_rollout_ref.actor.share_prompts", "true", NULL, "verl-update", NULL },

@@ -72,6 +72,12 @@ static int check_options(struct vl_ctx *x, const struct vl_advantage_opts *o, st
     if (x->comm.rank == 0 && !strcmp(o->estimator, "grpo_vectorized") && !o->adv.norm_by_std)
         vl_warn(&x->log, "norm_adv_by_std_in_grpo=false has no effect with "
                          "adv_estimator=grpo_vectorized, as in verl; grpo honours it");
+    if (x->comm.rank == 0 && !o->adv.whiten_mean && strcmp(o->estimator, "gdpo") &&
+        strcmp(o->estimator, "reinforce_plus_plus_baseline"))
+        vl_warn(&x->log,
+                "whiten_mean=false has no effect with adv_estimator=%s; "
+                "reinforce_plus_plus_baseline and gdpo read it",
+                o->estimator);
     if (x->comm.rank == 0 && o->pf_ppo && strcmp(o->estimator, "gae"))
         vl_warn(&x->log, "use_pf_ppo has no effect with adv_estimator=%s, as in verl (gae has it)",
                 o->estimator);
