@@ -262,11 +262,11 @@ ok "--map must give one object" '
     grep -q "a.jsonl:1: the row is a string" err
     exits 64 verl-data a.jsonl -m "$bytes" --map "{" -o n.dp 2>err'
 ok "a uid given twice, and a member named like a tensor: 65" '
-    printf "%s\n" "{\"prompt\": \"a\", \"uid\": \"u\"}" "{\"prompt\": \"b\", \"uid\": \"u\"}" >uid.jsonl
+    printf "%s\n\n" "{\"prompt\": \"a\", \"uid\": \"1\"}" "{\"prompt\": \"b\", \"uid\": 1}" >uid.jsonl
     exits 65 verl-data uid.jsonl -m "$bytes" -o n.dp 2>err
-    grep -q "rows 0 and 1 .*same uid \"u\"" err
-    echo "{\"prompt\": \"a\", \"responses\": 1}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
-    grep -q responses err
+    grep -q "^verl-data: uid.jsonl:3: the same uid \"1\" as uid.jsonl:1: " err
+    printf "\n%s" "{\"prompt\": \"a\", \"responses\": 1}" | exits 65 verl-data - -m "$bytes" -o n.dp 2>err
+    grep -q "^verl-data: standard input:2: a member is called \"responses\", " err
     for k in "" "uid\\u0000" non_tensor_batch/x; do
         echo "{\"prompt\": \"a\", \"$k\": 1}" >odd.jsonl
         exits 65 verl-data odd.jsonl -m "$bytes" -o n.dp 2>err

@@ -106,8 +106,8 @@ static jv to_number(struct vl_jq *q, const struct vl_json *j, const struct vl_js
     s = n->len < sizeof small ? small : vl_alloc(n->len + 1);
     memcpy(s, j->text + n->at, n->len);
     s[n->len] = 0;
-    x = strtod(s, NULL);
-    if (same_digits(x, s, n->len)) {
+    x = strtod(s, NULL); /* integers from 1e17 on would be printed as 1e+17 */
+    if (same_digits(x, s, n->len) && (fabs(x) < 1e17 || strpbrk(s, ".eE"))) {
         v = jv_number(x);
     } else {
         q->inexact++;

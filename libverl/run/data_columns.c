@@ -257,6 +257,13 @@ static int used_up(const struct vl_data_opts *o, const char *name)
            strcmp(name, "index") == 0;
 }
 
+static int at_row(const struct vl_row_work *w, const struct vl_row *r, struct vl_err *e)
+{
+    const struct vl_line *line = &w->lines->line[r->index];
+
+    return vl_err_prefix(e, "%s:%" PRId64, w->lines->path[line->file], line->number);
+}
+
 static int collect(struct names *x, const struct vl_row_work *w, struct vl_row *const *row,
                    int64_t n, struct vl_err *e)
 {
@@ -274,15 +281,17 @@ static int collect(struct names *x, const struct vl_row_work *w, struct vl_row *
             }
             if (!vl_col_name_ok(name))
                 vl_fail(e, VL_E_DATA,
-                        "row %" PRId64 " of the files has a member \"%.80s\", but no column can be "
-                        "called so: rename or delete it with --map",
-                        row[i]->index, name);
+                        "a member is called \"%.80s\", but no column can be called so: rename or "
+                        "delete it with --map",
+                        name);
             else if ((f && !f->json) || strcmp(name, "raw_prompt") == 0)
-                vl_fail(e, VL_E_DATA,
-                        "row %" PRId64 " of the files has a member \"%.80s\", which is a column of "
-                        "the batch: rename it, for example with --map '.x = .[\"%.80s\"] | "
-                        "del(.[\"%.80s\"])'",
-                        row[i]->index, name, name, name);
+                vl_fail(
+                    e, VL_E_DATA,
+                    "a member is called \"%.80s\", which is a column of the batch: rename it, for "
+                    "example with --map '.x = .[\"%.80s\"] | del(.[\"%.80s\"])'",
+                    name, name, name);
+            if (e->code)
+                at_row(w, row[i], e);
             x->s = vl_realloc(x->s, (x->n + 1) * sizeof *x->s);
             x->s[x->n++] = name;
         }
@@ -328,11 +337,11 @@ static int json_columns(struct vl_batch *b, const struct vl_row_work *w, struct 
 }
 
 /* A uid that stands for two rows would merge two groups. */
-static int check_uids(const struct vl_batch *b, int64_t per, struct vl_row *const *row,
-                      struct vl_err *e)
+static int check_uids(const struct vl_batch *b, const struct vl_row_work *w,
+                      struct vl_row *const *row, struct vl_err *e)
 {
     const struct vl_col *c = vl_batch_col(b, "uid");
-    int64_t size = 16, *slot;
+    int64_t size = 16, *slot, per = samples(w->o);
 
     while (size < 2 * b->rows)
         size *= 2;
@@ -346,11 +355,13 @@ static int check_uids(const struct vl_batch *b, int64_t per, struct vl_row *cons
             h = (h ^ (unsigned char)s[k]) * 1099511628211u;
         for (h &= (uint64_t)size - 1; slot[h]; h = (h + 1) & ((uint64_t)size - 1)) {
             other = vl_col_json(c, slot[h] - 1, &m);
-            if (m == n && memcmp(other, s, n) == 0)
-                vl_fail(e, VL_E_DATA,
-                        "rows %" PRId64 " and %" PRId64 " of the files have the same uid %.*s",
-                        row[(slot[h] - 1) / per]->index, row[i / per]->index,
-                        (int)(n < 100 ? n : 100), s);
+            if (m == n && memcmp(other, s, n) == 0 && !e->code) {
+                const struct vl_line *first = &w->lines->line[row[(slot[h] - 1) / per]->index];
+
+                vl_fail(e, VL_E_DATA, "the same uid %.*s as %s:%" PRId64 ": give each row its own",
+                        (int)(n < 100 ? n : 100), s, w->lines->path[first->file], first->number);
+                at_row(w, row[i / per], e);
+            }
         }
         slot[h] = i + 1;
     }
@@ -389,7 +400,7 @@ int vl_data_columns(struct vl_batch *b, const struct vl_row_work *w, struct vl_r
     b->has_batch = 1;
     b->rows = n * samples(w->o);
     if (tensors(b, w, row, n, e) || json_columns(b, w, row, n, m->epoch, e) ||
-        check_uids(b, samples(w->o), row, e))
+        check_uids(b, w, row, e))
         return e->code;
     meta(b, w, m, n);
     return 0;
