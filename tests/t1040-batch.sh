@@ -90,6 +90,14 @@ ok "concat: rows of several generation batches, also across epochs" "
     for k in 2 0 1; do verl-batch set-meta gen_batch \$k epoch \$((k / 2)) -i c\$((k % 2)).dp | verl-batch slice \$((k / 2)): -o g\$k.dp; done
     verl-batch concat g2.dp g1.dp 2>/dev/null | verl-dump --meta | jq -e '.gen_batch == 2 and .epoch == 1'
     verl-batch concat g0.dp g1.dp | verl-dump --meta | jq -e '.gen_batch == 1 and .epoch == 0'"
+ok "concat: the counts of generation batches add up, those of pieces of one stay; names of extras are joined" "
+    for k in 0 1; do verl-batch set-meta gen_batch \$k data_counts \"{\\\"rows\\\":4,\\\"of\\\":9,\\\"truncated\\\":\$((2 * k)),\\\"left_over\\\":1}\" \
+        reward_extra_keys \"[\\\"acc\\\",\\\"k\$k\\\"]\" -i c\$k.dp -o k\$k.dp; done
+    verl-batch concat k0.dp k1.dp | verl-dump --meta | jq -c '[.data_counts, .reward_extra_keys]' >got
+    grep -qxF '[{\"rows\":8,\"of\":9,\"truncated\":2,\"left_over\":1},[\"acc\",\"k0\",\"k1\"]]' got
+    verl-batch split 1 -i k1.dp -o piece%d.dp
+    verl-batch concat piece*.dp -o o.dp; verl-dump diff o.dp k1.dp
+    verl-batch concat k0.dp piece*.dp | verl-dump --meta | jq -e '.data_counts.rows == 8'"
 ok "concat: conflicts name key, column and part; metrics are collected" "
     verl-batch set-meta metrics '{\"m\":1}' step 3 -i c0.dp -o d0.dp
     verl-batch set-meta metrics '{\"m\":2,\"n\":5}' step 3 -i c1.dp -o d1.dp
@@ -195,6 +203,15 @@ ok "from-json --like: widths, padding, order, meta from the file" "
     : | exits 65 verl-batch from-json --like m.dp -o never.dp 2>err; grep -q -- --allow-empty err
     : | verl-batch from-json --like m.dp --allow-empty -o o.dp
     verl-dump --schema o.dp | jq -e '.rows == 0 and (.columns | length) == 5' >/dev/null"
+ok "from-json: a list over the response is as long as the row's responses, else the width" '
+    printf "%s\n" "{\"prompts\":[4],\"responses\":[6,7,8],\"advantages\":[1.5,2,3]}" \
+        "{\"prompts\":[4],\"responses\":[6,7],\"advantages\":[1.5,2]}" | verl-batch from-json -o r.dp
+    [ "$(verl-dump r.dp | jq -c .advantages | tr "\n" " ")" = "[1.5,2,3] [1.5,2,0] " ]
+    bad() { verl-dump r.dp | jq -c "$1" | exits 65 verl-batch from-json --like r.dp -o never.dp 2>err; }
+    bad ".advantages |= .[1:]"; grep -q "1: advantages: 2 values, but the responses of the row are 3" err
+    bad "{advantages: .advantages[1:]}"; grep -q "1: advantages: 2 values, but the width by --like is 3" err
+    bad "{advantages: (.advantages + [1])}"; grep -q "1: advantages: 4 tokens" err
+    bad ".advantages = 1.5"'
 ok "from-json without it: the dictionary, else the values; integers alone are refused" "
     printf '%s\n' '{\"prompts\":[4,5],\"responses\":[6,7,8],\"values\":[1,2,3],\"uid\":7}' \
         '{\"prompts\":[4],\"responses\":[6],\"values\":[1],\"uid\":8}' | verl-batch from-json -o o.dp

@@ -474,6 +474,26 @@ static int store_nested(struct from *f, const struct member *m, const struct vl_
     return 0;
 }
 
+/* A list that says something of each token of the response and is shorter than the width: right where
+ * the row's own responses are as short, else values are missing. */
+static int check_short(struct from *f, const struct member *m, const struct vl_json *j, int64_t len)
+{
+    int64_t ids = vl_json_get(j, 0, "responses"), want = m->dim[0];
+    int there = vl_json_is(j, ids, VL_JSON_ARRAY);
+
+    if (m->letter != 'R' || strcmp(m->name, "responses") == 0 || (!there && !m->fixed))
+        return 0;
+    if (there)
+        want = j->node[ids].count;
+    if (len == want)
+        return 0;
+    return vl_fail(f->e, VL_E_DATA,
+                   "%s:%" PRId64 ": %s: %" PRId64 " values, but %s %" PRId64
+                   "; one is needed for each token",
+                   f->name, f->line, m->name, len,
+                   there ? "the responses of the row are" : "the width by --like is", want);
+}
+
 /* A token list that may be shorter than its width. */
 static int fill_padded(struct from *f, struct member *m, const struct vl_json *j, uint32_t v,
                        uint8_t *dst)
@@ -486,6 +506,8 @@ static int fill_padded(struct from *f, struct member *m, const struct vl_json *j
         return vl_fail(f->e, VL_E_DATA,
                        "%s:%" PRId64 ": %s: %" PRId64 " tokens, but the width is %" PRId64, f->name,
                        f->line, m->name, len, m->dim[0]);
+    if (len < m->dim[0] && check_short(f, m, j, len))
+        return f->e->code;
     for (int64_t k = 0; k < m->dim[0]; k++) {
         if (k >= first && k < first + len) {
             if (store(f, m, j, c, dst + (size_t)k * w))

@@ -15,7 +15,8 @@ struct vl_fromjson {
  * rows must have the same members. A column's type comes from opt->dtype, else like, else the field
  * dictionary, else its values: text, objects, mixtures are a JSON column, numbers with a fraction
  * F32; all integers are refused, since jq prints 1.0 as 1. Token columns of the dictionary may be
- * shorter than their width and are padded, prompts on the left, responses on the right. *views (may
+ * shorter than their width and are padded, prompts on the left, responses on the right; a
+ * row's other lists over the response must then be as short. *views (may
  * be NULL) = members left out because they are text views. VL_E_DATA names `name`, line and
  * member. */
 int vl_batch_from_json(struct vl_batch *b, const char *text, size_t n, const char *name,

@@ -1,6 +1,7 @@
 /* meta_merge.c - joining meta_info of several batches. See meta_merge.h. */
 #include "libverl/batch/meta_merge.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,98 @@ static int is_position(const char *key)
 }
 
 /* ---- concat ---- */
+
+/* data_counts of verl-data: rows and truncated are the generation batch's own and add up; the others
+ * are of all rows of the files, which every batch of a run says alike. */
+static int sum_counts(struct vl_buf *t, const char *x, const char *y, struct vl_err *e)
+{
+    struct vl_json a = { 0 }, b = { 0 };
+
+    if (vl_json_parse(&a, x, strlen(x), "data_counts", e) == 0 &&
+        vl_json_parse(&b, y, strlen(y), "data_counts", e) == 0) {
+        uint32_t k = 1;
+
+        vl_buf_ch(t, '{');
+        for (uint32_t m = 0; m < a.node[0].count && vl_json_is(&a, 0, VL_JSON_OBJECT); m++) {
+            char *name = vl_json_name(&a, k);
+            uint32_t v = a.node[k].next;
+            int64_t p = 0, q = 0;
+
+            (void)vl_json_i64(&a, v, &p);
+            (void)vl_json_i64(&b, vl_json_get_as(&b, 0, &a, k), &q);
+            vl_buf_str(t, m ? ", " : "");
+            vl_json_raw(&a, k, t);
+            if (strcmp(name, "rows") == 0 || strcmp(name, "truncated") == 0)
+                vl_buf_printf(t, ": %" PRId64, p + q);
+            else
+                vl_buf_printf(t, ": %" PRId64, p > q ? p : q);
+            free(name);
+            k = a.node[v].next;
+        }
+        vl_buf_ch(t, '}');
+    }
+    vl_json_free(&a);
+    vl_json_free(&b);
+    return e->code;
+}
+
+static const char *of(const struct vl_batch *b, const char *key)
+{
+    const char *text = vl_meta_get(b, key);
+
+    return text ? text : "";
+}
+
+/* Counts of each generation batch once: parts of one batch, as split makes them, have the same. */
+static int concat_counts(struct vl_batch *dst, const struct vl_batch *const *part, size_t p,
+                         struct vl_err *e)
+{
+    const char *mine = vl_meta_get(part[p], "data_counts");
+    struct vl_buf sum = { 0 };
+
+    for (size_t i = 0; i < p; i++)
+        if (strcmp(of(part[i], "data_counts"), mine) == 0 &&
+            strcmp(of(part[i], "gen_batch"), of(part[p], "gen_batch")) == 0)
+            return 0;
+    if (sum_counts(&sum, vl_meta_get(dst, "data_counts"), mine, e) == 0)
+        vl_meta_set(dst, "data_counts", sum.s);
+    vl_buf_free(&sum);
+    return e->code;
+}
+
+/* The names of x, then those of y that x has not. */
+static int join_names(struct vl_batch *dst, const char *key, const char *more, struct vl_err *e)
+{
+    const char *have = vl_meta_get(dst, key);
+    struct vl_json a = { 0 }, b = { 0 };
+    struct vl_buf t = { 0 };
+
+    if (vl_json_parse(&a, have, strlen(have), key, e) == 0 &&
+        vl_json_parse(&b, more, strlen(more), key, e) == 0 && vl_json_is(&a, 0, VL_JSON_ARRAY) &&
+        vl_json_is(&b, 0, VL_JSON_ARRAY)) {
+        uint32_t k = 1;
+
+        vl_buf_add(&t, a.text + a.node[0].at, a.node[0].len - 1);
+        for (uint32_t i = 0, n = a.node[0].count; i < b.node[0].count; i++, k = b.node[k].next) {
+            uint32_t m = 1, at = 0;
+
+            while (at < a.node[0].count &&
+                   (a.node[m].len != b.node[k].len ||
+                    memcmp(a.text + a.node[m].at, b.text + b.node[k].at, b.node[k].len) != 0))
+                at++, m = a.node[m].next;
+            if (at < a.node[0].count)
+                continue;
+            vl_buf_str(&t, n++ ? "," : "");
+            vl_json_raw(&b, k, &t);
+        }
+        vl_buf_ch(&t, ']');
+        vl_meta_set(dst, key, t.s);
+    }
+    vl_buf_free(&t);
+    vl_json_free(&a);
+    vl_json_free(&b);
+    return e->code;
+}
 
 struct series { /* values of one metric: "a,b,c" */
     char *name;
@@ -123,6 +216,16 @@ int vl_meta_concat(struct vl_batch *dst, const struct vl_batch *const *part, siz
 
             if (is_counter(m->key)) {
                 if (!old && collect_key(dst, m->key, part, n, e))
+                    return e->code;
+                continue;
+            }
+            if (old && strcmp(m->key, "data_counts") == 0) {
+                if (concat_counts(dst, part, p, e))
+                    return e->code;
+                continue;
+            }
+            if (old && strcmp(m->key, "reward_extra_keys") == 0) {
+                if (join_names(dst, m->key, m->json, e))
                     return e->code;
                 continue;
             }
