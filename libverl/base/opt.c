@@ -405,7 +405,7 @@ static int set_values(struct vl_parsed *p, struct vl_err *e)
         rc = vl_conf_value(&p->conf, &p->names, &d, vl_opt_slot(o, name), &v, &source, e);
         if (rc || !v)
             continue;
-        p->given[i] = 1;
+        p->given[i] = strcmp(source, "command line") && strncmp(source, "--", 2) ? 1 : 2;
         if (!o->key)
             snprintf(where, sizeof where, "--%s", o->name);
         else if (!strncmp(source, "--", 2))
@@ -486,7 +486,15 @@ int vl_parsed_given(const struct vl_parsed *p, const void *dst)
 {
     for (size_t i = 0; i < p->nopt; i++)
         if (p->opt[i].dst == dst && dst)
-            return p->given[i];
+            return p->given[i] > 0;
+    return 0;
+}
+
+int vl_parsed_typed(const struct vl_parsed *p, const void *dst)
+{
+    for (size_t i = 0; i < p->nopt; i++)
+        if (p->opt[i].dst == dst && dst)
+            return p->given[i] == 2;
     return 0;
 }
 

@@ -133,5 +133,7 @@ void vl_parsed_effective(struct vl_parsed *p, const void *dst, const char *json)
 char *vl_parsed_provenance(const struct vl_parsed *p);
 /* Whether the user set this option (any way). `dst` is the option's variable. */
 int vl_parsed_given(const struct vl_parsed *p, const void *dst);
+/* Whether the command line did it, and not a file that serves all stages. */
+int vl_parsed_typed(const struct vl_parsed *p, const void *dst);
 
 #endif

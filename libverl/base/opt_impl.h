@@ -10,7 +10,7 @@ struct vl_parsed {
     const struct vl_program *program;
     struct vl_opt *opt; /* the program's rows, then the common ones; ends with VL_T_END */
     size_t nopt, nown;
-    int *given;
+    int *given;            /* 1: by a file, 2: on the command line */
     char **effective;      /* JSON texts of vl_parsed_effective, or NULL */
     char **how;            /* lazily made texts of vl_parsed_how */
     const char **own_keys; /* keys of opt, NULL-terminated */

@@ -18,33 +18,42 @@ static int missing(struct vl_ctx *x, const char *key, const void *opt, struct vl
                    how ? how : "an input that has it");
 }
 
-static void differs(struct vl_ctx *x, const char *key, const void *opt, const char *given,
-                    const char *have)
+/* The batch has another value than the user gave. A file serves every stage, and one of them was told
+ * otherwise: the batch is right. What is typed for this program is meant, and used. Returns whether
+ * the batch's counts. */
+static int differs(struct vl_ctx *x, const char *key, const void *opt, const char *given,
+                   const char *have)
 {
-    vl_warn(&x->log, "%s is %s by %s, but the batch was made with %s", key, given,
-            vl_parsed_how(x->parsed, opt), have);
+    const char *how = vl_parsed_how(x->parsed, opt);
+    int typed = vl_parsed_typed(x->parsed, opt), n = (int)strlen(how);
+
+    n -= n && how[n - 1] == '=';
+    if (x->comm.rank == 0)
+        vl_warn(&x->log,
+                typed ? "%.*s is %s, but the batch was made with %s %s: %s is used, as given here"
+                      : "%.*s is %s in the config file, but the batch was made with %s %s, which "
+                        "is used",
+                n, how, given, key, have, given);
+    return !typed;
 }
 
 int vl_stage_f64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const double *opt,
                  double *out, struct vl_err *e)
 {
+    struct vl_buf given = { 0 };
     double have;
-    int there = vl_meta_f64(b, key, &have);
+    int there = vl_meta_f64(b, key, &have), batch = !vl_parsed_given(x->parsed, opt);
 
-    if (!vl_parsed_given(x->parsed, opt)) {
-        if (!there)
-            return missing(x, key, opt, e);
-        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
-        *out = have;
-        return 0;
-    }
-    *out = *opt;
-    if (there && have != *opt && x->comm.rank == 0) {
-        struct vl_buf given = { 0 };
+    if (batch && !there)
+        return missing(x, key, opt, e);
+    if (!batch && there && have != *opt) {
         vl_json_put_f64(&given, *opt);
-        differs(x, key, opt, given.s, vl_meta_get(b, key));
+        batch = differs(x, key, opt, given.s, vl_meta_get(b, key));
         vl_buf_free(&given);
     }
+    *out = batch ? have : *opt;
+    if (batch)
+        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
     return 0;
 }
 
@@ -52,21 +61,18 @@ int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, co
                  int64_t *out, struct vl_err *e)
 {
     int64_t have;
-    int there = vl_meta_i64(b, key, &have);
+    int there = vl_meta_i64(b, key, &have), batch = !vl_parsed_given(x->parsed, opt);
     char given[32];
 
-    if (!vl_parsed_given(x->parsed, opt)) {
-        if (!there)
-            return missing(x, key, opt, e);
-        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
-        *out = have;
-        return 0;
-    }
-    *out = *opt;
-    if (there && have != *opt && x->comm.rank == 0) {
+    if (batch && !there)
+        return missing(x, key, opt, e);
+    if (!batch && there && have != *opt) {
         snprintf(given, sizeof given, "%" PRId64, *opt);
-        differs(x, key, opt, given, vl_meta_get(b, key));
+        batch = differs(x, key, opt, given, vl_meta_get(b, key));
     }
+    *out = batch ? have : *opt;
+    if (batch)
+        vl_parsed_effective(x->parsed, opt, vl_meta_get(b, key));
     return 0;
 }
 

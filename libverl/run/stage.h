@@ -52,8 +52,8 @@ int vl_stage_sign(struct vl_ctx *x, struct vl_batch *b, const char *weight_versi
                   struct vl_err *e) VL_MUST_CHECK;
 
 /* A value the stage needs: the option's when the user gave it, else meta_info[key], else VL_E_DATA
- * naming the option. opt is the option's variable; one given that differs from the batch's wins and
- * a warning names both. */
+ * naming the option. opt is the option's variable. Where it differs from the batch's a warning names
+ * both; the command line wins over the batch, and the batch over a config file. */
 int vl_stage_f64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const double *opt,
                  double *out, struct vl_err *e) VL_MUST_CHECK;
 int vl_stage_i64(struct vl_ctx *x, const struct vl_batch *b, const char *key, const int64_t *opt,

@@ -183,11 +183,19 @@ static void test_plain(void **state)
     /* twice: what it adds is replaced; -o may be -i */
     assert_int_equal(RUN("-i", "b.dp", "-o", "b.dp", "-t", "2"), 0);
     says("verl-test: replaces token_level_scores\n");
-    says(
-        "warning: temperature is 2 by --temperature or actor_rollout_ref.rollout.temperature=, but "
-        "the batch was made with 0.5");
+    says("warning: --temperature or actor_rollout_ref.rollout.temperature is 2, but the batch was "
+         "made with temperature 0.5: 2 is used, as given here");
     load(&b, "b.dp");
     assert_true(cell(&b, "token_level_scores", 0) == 20);
+    vl_batch_free(&b);
+    /* a file is for every stage: the batch knows better what it was made with */
+    assert_int_equal(system("echo 'actor_rollout_ref: {rollout: {temperature: 2}}' >t.yaml"), 0);
+    assert_int_equal(RUN("-i", "a.dp", "-o", "b.dp", "-c", "t.yaml"), 0);
+    says("temperature is 2 in the config file, but the batch was made with temperature 0.5, which "
+         "is used");
+    load(&b, "b.dp");
+    assert_true(cell(&b, "token_level_scores", 0) == 5);
+    assert_non_null(strstr(b.provenance, "\"actor_rollout_ref.rollout.temperature\":0.5"));
     vl_batch_free(&b);
 }
 
