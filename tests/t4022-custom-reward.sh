@@ -116,8 +116,21 @@ PY
     [ "$(see b.dp .n | cut -c 1-5)" = "40 40" ]
     exits 65 custom batch.py reward_manager.name=batch custom_reward_function.reward_kwargs.add=2 -o no.dp 2>err
     tail -n 1 err | grep -q "row 0 .*: compute_score returned 1 scores for 40 rows" err
-    exits 65 custom batch.py reward_manager.name=batch custom_reward_function.reward_kwargs.ad=2 -o no.dp 2>err
-    tail -n 1 err | grep -q "row 0 .*: TypeError: compute_score() got an unexpected keyword argument .ad."'
+    exits 64 custom batch.py reward_manager.name=batch custom_reward_function.reward_kwargs.ad=2 -o no.dp 2>err
+    tail -n 1 err | grep -q "batch.py: compute_score(.*unexpected keyword argument .ad.; leave out custom_reward_function.reward_kwargs.ad"'
+ok 'arguments that no call will have are told of once, with the key that gives them' '
+    echo "def compute_score(data_source, solution_str, ground_truth, extra_info, beta): return beta" >beta.py
+    exits 64 custom beta.py --on-error invalid -o no.dp 2>err
+    tail -n 1 err | grep -q "beta.py: compute_score(.*, beta): missing a required argument: .beta.; give it as custom_reward_function.reward_kwargs.beta=VALUE"
+    not grep -q "custom_reward.py" err
+    custom beta.py custom_reward_function.reward_kwargs.beta=0.5 -o k.dp
+    [ "$(see k.dp .score | cut -c 1-7)" = "0.5 0.5" ]
+    echo "def compute_score(solution_str, ground_truth): return 1" >few.py
+    exits 64 custom few.py -o no.dp 2>err
+    tail -n 1 err | grep -q "it is called by keyword with data_source, solution_str, ground_truth, extra_info"
+    printf "import functools\ndef give(f):\n    @functools.wraps(f)\n    def g(**kw): return f(kw[\"solution_str\"], 2)\n    return g\n@give\ndef compute_score(s, beta): return beta\n" >wrapped.py
+    custom wrapped.py -o k.dp
+    [ "$(see k.dp .score | cut -c 1-3)" = "2 2" ]'
 ok 'a child that the function forks never answers: one that ends by sys.exit, comes back, or is spawned' '
     cat >forks.py <<"PY"
 import multiprocessing, os, sys, helper

@@ -31,6 +31,8 @@ def location(error, path):
     """Where in the user's file the exception passed, else where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     frames = [f for f in frames if f.filename == path] or frames
+    if frames and frames[-1].filename == __file__:
+        return ""
     return " (%s:%s)" % (os.path.basename(frames[-1].filename), frames[-1].lineno) if frames else ""
 
 
@@ -113,6 +115,32 @@ class Caller:
             self.fatal(64, "%s has no function %s; %s" % (
                 self.path, self.name, "it has " + ", ".join(names) if names else "it has none"))
         self.function = function
+
+    def check_arguments(self, batch):
+        """What a call by keyword with these names would refuse for every row."""
+        names = ["data_source", "solution_str", "ground_truth", "extra_info"]
+        names = [n + "s" for n in names] if batch else names
+        try:
+            signature = inspect.signature(self.function, follow_wrapped=False)
+            given = dict.fromkeys(names + list(self.kwargs))
+            signature.bind(**given)
+        except ValueError:  # a builtin
+            return
+        except TypeError as error:
+            key = "custom_reward_function.reward_kwargs."
+            kinds = [p.kind for p in signature.parameters.values()]
+            missing = [n for n, p in signature.parameters.items()
+                       if p.default is p.empty and n not in given
+                       and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            unknown = [n for n in given if n not in signature.parameters
+                       and inspect.Parameter.VAR_KEYWORD not in kinds]
+            if missing:
+                hint = "give it as %s%s=VALUE" % (key, missing[0])
+            elif unknown and unknown[0] in self.kwargs:
+                hint = "leave out %s%s, or let it take **kwargs" % (key, unknown[0])
+            else:
+                hint = "it is called by keyword with " + ", ".join(names)
+            self.fatal(64, "%s: %s%s: %s; %s" % (self.path, self.name, signature, error, hint))
 
     def failure(self, error):
         if isinstance(error, SystemExit):
@@ -230,6 +258,7 @@ def main():
     sys.argv = [path]
     caller = Caller(path, name, json.loads(kwargs), answers)
     caller.load()
+    caller.check_arguments(form == "batch")
     caller.put({"ready": True})
     if form == "batch":
         for line in lines:
