@@ -33,7 +33,8 @@ int main(int argc, char **argv)
         VL_OPT_LIST(
             "rule", NULL, &o.rules, "NAME[:WEIGHT][,MEMBER=VALUE]...", VL_F_PROV,
             "a rule with a column score_NAME; the score is the weighted sum of all (source: "
-            "the rule for the data_source; help lists them)"),
+            "the rule for the data_source; judge, jq, ...: what that option gives; help lists "
+            "them)"),
         VL_OPT_TEXT(NULL, "reward.scorers", &o.scorers, "LIST",
                     VL_F_PROV | VL_F_NULLABLE | VL_F_JSON,
                     "the same as a list: [{name: math, weight: 1}, {name: tags, weight: 0.2}]"),

@@ -41,6 +41,14 @@ ok 'scores are read off the answers; what is worth another try gets one' '
     [ "$(meta out.dp reward/judge/answers)" = 4 ]
     [ "$(meta out.dp reward/judge/further_tries)" = 2 ]
     [ "$(meta out.dp reward/judge/completion_tokens)" = 12 ]'
+ok 'the judge is one of several rules' '
+    judge --rule length:0.2,max=10 --rule judge:0.5 --rule tags,as=form -i good.dp -o sum.dp
+    [ "$(see sum.dp .score_judge)" = "1|0.25|0.5|0" ]
+    [ "$(see sum.dp "has(\"judge_text\")|tostring")" = "true|true|true|true" ]
+    [ "$(see sum.dp ".score - .score_length / 5 - .score_judge / 2 - .score_form | fabs < 1e-5")" = "true|true|true|true" ]
+    [ "$(meta sum.dp reward/judge/answers)" = 4 ]
+    exits 64 judge --rule tags -i good.dp -o no.dp 2>err
+    grep -q -e "--rule judge:WEIGHT" err'
 ok 'the default request shows task, reference and answer' '
     echo "abc" | rows | char_batch one.dp 8 80
     at=/chat

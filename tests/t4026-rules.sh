@@ -151,8 +151,44 @@ ok 'help lists the rules, their members and sources, and needs no input' '
     for r in gsm8k prime_math json code; do grep -q "^$r " help; done
     grep -q "members: score, format_score, tolerance" help
     grep -q "for numina_aops_forum, numina_synthetic_math" help'
+ok 'a text that begins like JSON is text; one with commas is quoted' '
+    score --rule "regex:0.5,pattern=<[Tt]hink>" -i in.dp -o a.dp
+    score --rule "regex:0.5,pattern=[<][Tt]hink>" -i in.dp -o b.dp
+    equal "$(see a.dp .score)" "$(see b.dp .score)"
+    exits 64 score --rule "regex,pattern=[a]{1,2}" -i in.dp -o no.dp 2>err
+    grep -q "a text with commas is written as" err'
+ok 'a filter or a program is one of several rules; each source has its own' '
+    score --jq "{score: (.solution_str | length), words: 2}" --rule source --rule jq:0.5,as=long -i in.dp -o k.dp
+    score --jq ".solution_str | length" -i in.dp -o l.dp
+    equal "$(see k.dp .score_long)" "$(see l.dp ".score | if . == \"NaN\" then null else . end")"
+    [ "$(see k.dp .score_source)" = "1 1 0 null 1 1" ]
+    [ "$(see k.dp .acc)" = "1 1 0 NaN 1 1" ]
+    [ "$(see k.dp ".long_words|tostring" | cut -d" " -f1)" = 2 ]
+    [ "$(see k.dp "select(.score_source) | .score - .score_source - .score_long / 2 | fabs < 1e-5")" = "true true true true true" ]
+    score --command "jq -c --unbuffered \"{id, score: (.solution_str|length)}\"" --rule source --rule command:0.5,as=long -i in.dp -o c.dp
+    equal "$(see k.dp .score)" "$(see c.dp .score)"
+    score --jq .args.x --args "{\"x\":7}" reward.dispatch.numina_olympiads=jq -i in.dp -o d.dp
+    [ "$(see d.dp .score)" = "1 1 0 NaN 7 7" ]
+    exits 65 score --jq "error(\"no\")" --rule source --rule jq -i in.dp -o no.dp 2>err
+    grep -q "jq: .*no" err
+    exits 64 score --jq 1 --rule source -i in.dp -o no.dp 2>err
+    grep -q -e "--rule jq:WEIGHT" err
+    exits 64 score --jq 1 --command cat --rule source --rule jq -i in.dp -o no.dp'
+ok 'a filter that reads what no row has is told so, once' '
+    verl-reward -m . --jq ".solution_st|length" -i in.dp -o k.dp 2>err
+    [ "$(grep -c "no row has .solution_st (did you mean .solution_str?)" err)" = 1 ]
+    verl-reward -m . --jq "[.answer, (.solution_str|length)]|length" -i in.dp -o k.dp 2>err
+    grep -q "no row has .answer; there are .id, .uid, " err
+    verl-reward -m . --jq "(.rm_score // 0) + (.extra_info | .foo | length) + (.ground_truth|length)" -i in.dp -o k.dp 2>err
+    not grep -q "no row has" err'
+ok 'no row was scored: a warning, no mean of nothing' '
+    verl-reward -m . --jq "error(\"no\")" --on-error invalid -i in.dp -o k.dp 2>err
+    grep -q "warning: no row was scored: all 6 are without a score" err
+    not grep -q -i "\bnan\b" err
+    verl-eval -i k.dp -o m.json 2>err || true
+    not grep -q -i "\bnan\b" err'
 ok 'specifications that are refused, before anything is read' '
-    for s in maths math:x gsm8k,method=loose length "regex,pattern=(" tags,tags=a "math,as="; do
+    for s in judge jq custom maths math:x gsm8k,method=loose length "regex,pattern=(" tags,tags=a "math,as="; do
         exits 64 score --rule "$s" -i none.dp -o no.dp 2>err
         [ $(wc -l <err) = 1 ]
     done

@@ -17,5 +17,9 @@ void vl_jq_free(struct vl_jq *q);
 int vl_jq_run(struct vl_jq *q, const char *json, size_t n, int raw, struct vl_buf *out,
               int64_t *nresult, struct vl_err *e) VL_MUST_CHECK;
 int64_t vl_jq_inexact(const struct vl_jq *q);
+/* Appends the names of members that the filter reads of its input, each followed by '\n': those seen
+ * in its text outside of strings, arguments, definitions and what follows a pipe, and not read with
+ * `?` or `//`. There may be more. */
+void vl_jq_members(const char *filter, struct vl_buf *out);
 
 #endif

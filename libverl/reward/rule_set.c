@@ -221,15 +221,18 @@ static int spec_to_json(struct vl_buf *b, const char *spec, struct vl_err *e)
         const char *name = ++p, *equals = strpbrk(p, "=,");
 
         if (!equals || *equals != '=' || equals == name)
-            return vl_fail(
-                e, VL_E_USAGE,
-                "--rule %.80s: '%.40s' is no member=value (NAME[:WEIGHT][,member=value]...)", spec,
-                name);
+            return vl_fail(e, VL_E_USAGE,
+                           "--rule %.80s: '%.40s' is no member=value "
+                           "(NAME[:WEIGHT][,member=value]...); a text "
+                           "with commas is written as member=\"...\"",
+                           spec, name);
         vl_buf_ch(b, ',');
         vl_json_put_str(b, name, (size_t)(equals - name));
         vl_buf_ch(b, ':');
         p = equals + 1;
         k = value_length(p);
+        if (strchr("[{", *p) && !(is_json(p, k) && strchr(",", p[k])))
+            k = strcspn(p, ","); /* text, such as the pattern [Tt]he */
         if (k && is_json(p, k))
             vl_buf_add(b, p, k);
         else
@@ -439,6 +442,23 @@ int vl_rule_set_may_code(const struct vl_rule_set *s)
     return 0;
 }
 
+int vl_rule_set_names(const struct vl_rule_set *s, const struct vl_rule *rule,
+                      const char *data_source, size_t n)
+{
+    for (size_t k = 0; k < s->nsources && !data_source; k++)
+        if (s->source[k].use.rule == rule)
+            return 1;
+    for (size_t k = 0; k < s->n; k++) {
+        const struct vl_rule *by = s->use[k].rule;
+
+        if (!by && data_source)
+            vl_rule_set_find(s, &s->use[k], data_source, n, &by);
+        if (by == rule)
+            return 1;
+    }
+    return 0;
+}
+
 void vl_rule_set_sources(const struct vl_rule_set *s, struct vl_buf *out)
 {
     for (size_t k = 0; k < s->nsources; k++)
@@ -462,7 +482,7 @@ static void score_use(const struct vl_rule_set *s, const struct vl_rule_use *u,
     rule->score(&one, out);
 }
 
-/* The members of one scorer's extra under NAME_MEMBER. */
+/* The members of one scorer's extra under NAME_MEMBER, unless they are called so. */
 static void add_members(struct vl_buf *b, const char *name, const char *extra)
 {
     struct vl_json j = { 0 };
@@ -474,8 +494,12 @@ static void add_members(struct vl_buf *b, const char *name, const char *extra)
     for (uint32_t k = 0; k < j.node[0].count; k++, c = j.node[c + 1].next) {
         struct vl_buf key = { 0 };
 
-        vl_buf_printf(&key, "%s_", name);
         vl_json_str(&j, c, &key);
+        if (strncmp(key.s ? key.s : "", name, strlen(name)) || key.s[strlen(name)] != '_') {
+            vl_buf_reset(&key);
+            vl_buf_printf(&key, "%s_", name);
+            vl_json_str(&j, c, &key);
+        }
         vl_buf_ch(b, ',');
         vl_json_put_str(b, key.s, key.n);
         vl_buf_ch(b, ':');

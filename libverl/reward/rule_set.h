@@ -31,7 +31,7 @@ void vl_rule_set_free(struct vl_rule_set *s);
 int vl_rule_set_one(struct vl_rule_set *s, const char *name, const char *args,
                     struct vl_err *e) VL_MUST_CHECK;
 /* Adds NAME[:WEIGHT][,member=value]...: NAME is a rule or `source`; a value is a JSON text, or else
- * text up to the next comma. The member `as` names the column. */
+ * (also where one only seems to start) text up to the next comma. The member `as` names the column. */
 int vl_rule_set_add(struct vl_rule_set *s, const char *spec, struct vl_err *e) VL_MUST_CHECK;
 /* Adds a JSON list, whose elements are such texts or {"name":..., "weight":..., "as":..., member:
  * value...} (reward.scorers). */
@@ -58,6 +58,9 @@ const struct vl_rule_args *vl_rule_set_code(const struct vl_rule_set *s, const c
                                             size_t n);
 /* Whether it may be for some source. */
 int vl_rule_set_may_code(const struct vl_rule_set *s);
+/* Whether a rule is among those that score this source; data_source NULL: some source. */
+int vl_rule_set_names(const struct vl_rule_set *s, const struct vl_rule *rule,
+                      const char *data_source, size_t n);
 /* The sources that have a rule, comma-separated. */
 void vl_rule_set_sources(const struct vl_rule_set *s, struct vl_buf *out);
 

@@ -42,6 +42,11 @@ static const struct vl_rule rules[] = {
       "the program in the response, run in a sandbox against test cases", 0, vl_score_code },
     { "rm", "", "the reward model's score, by --reward-model or the column rm_scores", 1,
       vl_score_rm },
+    { "judge", "", "what --judge gives", 1, vl_score_judge },
+    { "jq", "", "what --jq gives", 1, vl_score_process },
+    { "command", "", "what --command gives", 1, vl_score_process },
+    { "exec", "", "what --exec gives", 1, vl_score_process },
+    { "custom", "", "what custom_reward_function.path gives", 1, vl_score_process },
     { NULL, NULL, NULL, 0, NULL },
 };
 
@@ -87,6 +92,30 @@ void vl_score_rm(const struct vl_rule_in *in, struct vl_score *out)
         vl_score_fail(out, "the reward model gave no score");
     else
         vl_score_set(out, (double)*in->rm_score);
+}
+
+static void take_over(const struct vl_score *from, struct vl_score *out)
+{
+    if (!from)
+        vl_score_fail(out, "nobody was asked for a score");
+    else if (from->why)
+        vl_score_fail(out, "%s", from->why);
+    else
+        vl_score_set(out, from->score);
+    if (!from || from->why)
+        return;
+    out->acc = from->acc;
+    out->extra = from->extra ? vl_strdup(from->extra) : NULL;
+}
+
+void vl_score_judge(const struct vl_rule_in *in, struct vl_score *out)
+{
+    take_over(in->judge, out);
+}
+
+void vl_score_process(const struct vl_rule_in *in, struct vl_score *out)
+{
+    take_over(in->process, out);
 }
 
 const struct vl_rule *vl_rules(void)

@@ -41,6 +41,8 @@ struct vl_rule_in {
     const struct vl_code_opts *code_opts;  /* NULL: programs cannot be run */
     const struct vl_code_answers *answers; /* code by a service: what it said; else NULL */
     const float *rm_score; /* the reward model's, NaN where it gave none; NULL: there is no model */
+    const struct vl_score *judge;   /* the judge's, NULL: there is none */
+    const struct vl_score *process; /* the filter's, program's or function's, likewise */
 };
 
 struct vl_rule {
@@ -84,6 +86,9 @@ void vl_score_search_r1(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_search_r1_part(const struct vl_rule_in *in, struct vl_score *out);
 
 void vl_score_rm(const struct vl_rule_in *in, struct vl_score *out);
+/* What a scorer outside said of the row, as it is: the rule judge; jq, command, exec and custom. */
+void vl_score_judge(const struct vl_rule_in *in, struct vl_score *out);
+void vl_score_process(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_math_verify(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_geo3k(const struct vl_rule_in *in, struct vl_score *out);
 void vl_score_choice(const struct vl_rule_in *in, struct vl_score *out);

@@ -245,11 +245,14 @@ static void add_metrics(struct vl_ctx *x, struct vl_batch *b, const struct vl_re
     }
     free(t);
     vl_buf_free(&source);
-    vl_info(&x->log,
-            "%" PRId64 " rows: mean score %.4g, acc %.4g; %" PRId64 " without a score, %" PRId64
-            " scorer failures, %" PRId64 " cut at the length limit",
-            all.rows, all.score / (double)(all.rows - all.invalid),
-            all.acc / (double)(all.rows - all.invalid), all.invalid, r->failed, all.truncated);
+    if (all.rows == all.invalid)
+        vl_warn(&x->log, "no row was scored: all %" PRId64 " are without a score", all.rows);
+    else
+        vl_info(&x->log,
+                "%" PRId64 " rows: mean score %.4g, acc %.4g; %" PRId64 " without a score, %" PRId64
+                " scorer failures, %" PRId64 " cut at the length limit",
+                all.rows, all.score / (double)(all.rows - all.invalid),
+                all.acc / (double)(all.rows - all.invalid), all.invalid, r->failed, all.truncated);
     tally_close(&all);
 }
 

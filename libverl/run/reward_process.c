@@ -6,6 +6,8 @@
 #include "libverl/run/reward_process.h"
 
 #include "formats/json.h"
+#include "libverl/base/jq.h"
+#include "libverl/base/keys.h"
 #include "libverl/reward/custom.h"
 
 #include <inttypes.h>
@@ -29,7 +31,16 @@ const char *vl_reward_policy(const struct vl_ctx *x, const struct vl_reward_opts
 
 int vl_reward_has_process(const struct vl_reward_opts *o)
 {
-    return o->filter || o->command || o->exec || o->custom_path;
+    return vl_reward_process_rule(o) != NULL;
+}
+
+const char *vl_reward_process_rule(const struct vl_reward_opts *o)
+{
+    return o->filter        ? "jq"
+           : o->command     ? "command"
+           : o->exec        ? "exec"
+           : o->custom_path ? "custom"
+                            : NULL;
 }
 
 int vl_reward_one_call(const struct vl_reward_opts *o)
@@ -183,4 +194,67 @@ int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,
                                       .answer = one ? take_all : take_answer };
 
     return vl_reward_pool(x, o, one ? job->nasked > 0 : job->nasked, &io, e);
+}
+
+/* ---- members that no row has ---- */
+
+/* All rows' lines have the same members. */
+static void warn_member(struct vl_ctx *x, const char *option, const char *name,
+                        const struct vl_json *line)
+{
+    size_t least = 3 + strlen(name) / 4;
+    struct vl_buf have = { 0 };
+    char *near = NULL;
+    uint32_t c = 1;
+
+    for (uint32_t k = 0; k < line->node[0].count; k++, c = line->node[c + 1].next) {
+        char *member = vl_json_strdup(line, c);
+        size_t d = vl_edits(name, member);
+
+        vl_buf_printf(&have, "%s.%s", k ? ", " : "", member);
+        if (d < least) {
+            free(near);
+            near = vl_strdup(member);
+            least = d;
+        }
+        free(member);
+    }
+    if (near)
+        vl_warn(&x->log, "%s: no row has .%s (did you mean .%s?)", option, name, near);
+    else
+        vl_warn(&x->log, "%s: no row has .%s; there are %s", option, name, have.s);
+    vl_buf_free(&have);
+    free(near);
+}
+
+static void warn_members(struct vl_ctx *x, const char *option, const char *filter,
+                         const struct vl_json *line)
+{
+    struct vl_buf names = { 0 };
+    char *rest = NULL, *name;
+
+    vl_jq_members(filter, &names);
+    for (name = names.n ? strtok_r(names.s, "\n", &rest) : NULL; name;
+         name = strtok_r(NULL, "\n", &rest))
+        if (vl_json_get(line, 0, name) < 0)
+            warn_member(x, option, name, line);
+    vl_buf_free(&names);
+}
+
+void vl_reward_warn_members(struct vl_ctx *x, const struct vl_reward_opts *o,
+                            const struct vl_reward_rows *rows)
+{
+    struct vl_err ignored = { 0 };
+    struct vl_json line = { 0 };
+    struct vl_buf text = { 0 };
+
+    vl_reward_line(rows, 0, 0, &text);
+    if (!vl_json_parse(&line, text.s, text.n, "row", &ignored)) {
+        if (o->filter)
+            warn_members(x, "--jq", o->filter, &line);
+        if (o->judge.url && o->judge.request)
+            warn_members(x, "--judge-request", o->judge.request, &line);
+    }
+    vl_json_free(&line);
+    vl_buf_free(&text);
 }

@@ -6,12 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --args, unless a filter or a program gets it. */
+static const char *rules_own_args(const struct vl_reward_opts *o)
+{
+    return o->judge.url || vl_reward_has_process(o) ? NULL : o->args;
+}
+
 /* Provenance gets what was read, not how it was spelt or in which file it lay. */
 static void record(struct vl_ctx *x, const struct vl_rule_set *set, const struct vl_reward_opts *o)
 {
-    const void *option = o->rules.n ? (const void *)&o->rules
-                         : o->args  ? (const void *)&o->args
-                                    : (const void *)&o->scorers;
+    const void *option = o->rules.n          ? (const void *)&o->rules
+                         : rules_own_args(o) ? (const void *)&o->args
+                                             : (const void *)&o->scorers;
     char *uses = vl_rule_set_uses(set), *map = vl_rule_set_map(set);
 
     if (uses)
@@ -29,12 +35,12 @@ int vl_reward_rules_read(struct vl_ctx *x, struct vl_rule_set *set, const struct
         (void)!vl_rule_set_add(set, o->rules.s[k], e);
     if (!e->code && !set->n && !o->scorer && o->scorers)
         (void)!vl_rule_set_json(set, o->scorers, e);
-    if (!e->code && set->n && o->args)
+    if (!e->code && set->n && rules_own_args(o))
         vl_fail(e, VL_E_USAGE,
                 "--args goes with --scorer: give the arguments of --rule as NAME,member=value and "
                 "those of reward.scorers beside the name");
     if (!e->code && !set->n)
-        (void)!vl_rule_set_one(set, o->scorer, o->args, e);
+        (void)!vl_rule_set_one(set, o->scorer, rules_own_args(o), e);
     if (!e->code && o->dispatch)
         (void)!vl_rule_set_dispatch(set, o->dispatch, e);
     if (!e->code && x->parsed)
@@ -73,8 +79,8 @@ static int check_sources(const struct vl_rule_set *set, const struct vl_reward_o
         vl_reward_row_name(rows, i, name, sizeof name);
         if (!source.n)
             vl_fail(e, VL_E_DATA,
-                    "%s: has no %s to choose a scorer by: give --scorer, --rule, --jq, --command "
-                    "or custom_reward_function.path",
+                    "%s: has no %s to choose a scorer by: give --scorer, --rule, --jq, --command, "
+                    "--judge or custom_reward_function.path",
                     name, o->source_key);
         else
             vl_fail(e, VL_E_DATA,
@@ -122,6 +128,8 @@ static int score_row(const struct vl_rule_set *set, const struct vl_reward_code 
     in.text = t->text.n ? t->text.s : "";
     in.n = t->text.n;
     in.rm_score = vl_reward_rm_score(rows, i);
+    in.judge = job->judge ? &job->judge[i - job->first] : NULL;
+    in.process = job->process ? &job->process[i - job->first] : NULL;
     vl_rule_set_score(set, &in, t->source.s, t->source.n, &job->s[i - job->first]);
     return 0;
 }

@@ -54,7 +54,7 @@ static int score_document(struct stream *s, const struct document *d, int64_t fr
 {
     int64_t n = s->early->n - from, *asked = vl_alloc((size_t)n * sizeof *asked);
     struct vl_score *row = vl_alloc((size_t)d->b.rows * sizeof *row);
-    const struct vl_reward_job job = { &d->rows, asked, n, row, 0 };
+    const struct vl_reward_job job = { .rows = &d->rows, .asked = asked, .nasked = n, .s = row };
 
     for (int64_t k = 0; k < n; k++)
         asked[k] = s->place[from + k].row;
@@ -233,7 +233,7 @@ int vl_reward_stream_read(struct vl_ctx *x, const struct vl_reward_opts *o,
 
     *early = (struct vl_reward_early){ 0 };
     if (!o->stream || x->comm.size > 1 || in->n != 1 || !is_pipe(in->s[0]) || o->judge.url ||
-        vl_reward_one_call(o) || vl_rm_wanted(&o->rm))
+        vl_reward_one_call(o) || vl_rm_wanted(&o->rm) || how->whole)
         return vl_stage_read(x, b, e);
     return vl_stage_read_by(x, b, read_pipe, &s, e);
 }

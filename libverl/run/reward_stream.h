@@ -18,12 +18,14 @@ struct vl_reward_early {
 /* Reads the batch as vl_stage_read does. When it comes as a stream by a pipe and its scorer is a rule
  * or a process, each document's rows are scored as soon as it is there. `like` gives the options of
  * rows; rules: those of the options, NULL when a process scores; scorer_given: whether the options
- * name a scorer (else a column rm_scores is the score, and nothing is scored early). With
+ * name a scorer (else a column rm_scores is the score, and nothing is scored early); whole: scorers need
+ * all rows together. With
  * --on-error fail the first row (in order) whose scorer fails ends it with VL_E_DATA. */
 struct vl_reward_how {
     const struct vl_reward_rows *like;
     const struct vl_rule_set *rules;
     int scorer_given;
+    int whole;
 };
 int vl_reward_stream_read(struct vl_ctx *x, const struct vl_reward_opts *o,
                           const struct vl_reward_how *how, struct vl_batch *b,

@@ -19,23 +19,24 @@ struct work {
     struct vl_ctx *x;
     const struct vl_reward_opts *o;
     struct vl_reward_rows rows;
-    struct vl_rule_set rules;
-    char *args_line;      /* --args on one line, for lines to outside scorers */
-    int64_t first, count; /* this rank's rows */
-    struct vl_score *s;   /* count */
-    int64_t *asked;       /* those with a text to score */
+    struct vl_rule_set rules; /* empty where another scorer's score is the score */
+    char *args_line;          /* --args on one line, for lines to outside scorers */
+    int64_t first, count;     /* this rank's rows */
+    struct vl_score *s;       /* count */
+    int64_t *asked;           /* those with a text to score */
     int64_t nasked;
     int64_t nrefused; /* of asked, after these: the reward model gave them no score */
     struct vl_judge_usage usage;
     struct vl_rm rm; /* rows is 0 without a reward model */
     int64_t failed;  /* rows whose scorer failed */
     struct vl_reward_early early;
+    int mixed; /* scorers outside are summed with rules: theirs, like s */
+    struct vl_score *judge, *process;
 };
 
 static int has_scorer(const struct vl_reward_opts *o)
 {
-    return (o->scorer != NULL) + (o->filter != NULL) + (o->command != NULL) + (o->exec != NULL) +
-           (o->custom_path != NULL) + (o->judge.url != NULL) + (o->rules.n || o->scorers);
+    return o->scorer || o->rules.n || o->scorers || o->judge.url || vl_reward_has_process(o);
 }
 
 /* --args for filters and commands: any object, made one line. */
@@ -121,15 +122,60 @@ static void warn_unused(const struct work *w)
                 vl_reward_policy(w->x, o));
 }
 
+/* A scorer outside, and whether the rules take it in. */
+static int check_outside(struct work *w, const char *rule, const char *option, int given, int alone,
+                         struct vl_err *e)
+{
+    int named = vl_rule_set_names(&w->rules, vl_rule_named(rule), NULL, 0);
+
+    w->mixed |= named;
+    if (named && !given)
+        return vl_fail(e, VL_E_USAGE, "the scorer %s needs %s", rule, option);
+    if (given && !named && !alone)
+        return vl_fail(e, VL_E_USAGE,
+                       "%s and other scorers exclude each other, unless a rule adds it to the sum: "
+                       "give one, or --rule %s:WEIGHT beside the others",
+                       option, rule);
+    return 0;
+}
+
+/* Which scorers there are. One scores alone, or rules (or their sum) take in the others. */
+static int check_scorers(struct work *w, struct vl_err *e)
+{
+    const struct vl_reward_opts *o = w->o;
+    const int rules = o->scorer || o->rules.n || o->scorers, judge = o->judge.url != NULL;
+    const int process = vl_reward_has_process(o);
+    const int alone = !rules && !(judge && process);
+
+    if ((o->filter != NULL) + (o->command != NULL) + (o->exec != NULL) + (o->custom_path != NULL) >
+        1)
+        return vl_fail(e, VL_E_USAGE,
+                       "--jq, --command, --exec and custom_reward_function.path exclude each "
+                       "other: give one");
+    if (o->scorer && (o->rules.n || o->scorers))
+        return vl_fail(e, VL_E_USAGE,
+                       "--scorer and --rule (reward.scorers) exclude each other: give one");
+    if ((rules || o->dispatch || !(judge || process)) &&
+        vl_reward_rules_read(w->x, &w->rules, o, e))
+        return e->code;
+    if (check_outside(w, "judge", "--judge", judge, alone, e) ||
+        check_outside(w, "jq", "--jq", o->filter != NULL, alone, e) ||
+        check_outside(w, "command", "--command", o->command != NULL, alone, e) ||
+        check_outside(w, "exec", "--exec", o->exec != NULL, alone, e) ||
+        check_outside(w, "custom", "custom_reward_function.path", o->custom_path != NULL, alone, e))
+        return e->code;
+    if (!w->mixed && (judge || process)) /* reward.dispatch of a run's settings */
+        vl_rule_set_free(&w->rules);
+    return 0;
+}
+
 /* What can be refused before anything is read. */
 static int check_options(struct work *w, struct vl_err *e)
 {
     const struct vl_reward_opts *o = w->o;
 
-    if (has_scorer(o) > 1)
-        return vl_fail(e, VL_E_USAGE,
-                       "--scorer, --rule (reward.scorers), --jq, --command, --exec, --judge and "
-                       "custom_reward_function.path exclude each other: give one");
+    if (check_scorers(w, e))
+        return e->code;
     if (o->custom_path && o->args)
         return vl_fail(e, VL_E_USAGE,
                        "--args does not reach a Python function: give its arguments as "
@@ -151,15 +197,14 @@ static int check_options(struct work *w, struct vl_err *e)
                        "overlong_buffer_cfg.len");
     if (o->overlong && vl_overlong_check(&o->shape, e))
         return e->code;
-    if (!o->judge.url && !vl_reward_has_process(o) &&
-        (vl_reward_rules_read(w->x, &w->rules, o, e) || vl_reward_code_check(o, e)))
+    if (w->rules.n && vl_reward_code_check(o, e))
         return e->code;
     warn_unused(w);
-    if (o->judge.url)
-        return check_args(w, e) ? e->code : vl_judge_check(w->x, o, e);
-    if (vl_reward_has_process(o))
-        return check_args(w, e) ? e->code : vl_reward_process_check(w->x, o, e);
-    return 0;
+    if ((o->judge.url || vl_reward_has_process(o)) && check_args(w, e))
+        return e->code;
+    if (o->judge.url && vl_judge_check(w->x, o, e))
+        return e->code;
+    return vl_reward_has_process(o) ? vl_reward_process_check(w->x, o, e) : 0;
 }
 
 static void score_by_model(struct work *w)
@@ -177,11 +222,45 @@ static int on_one_rank(const struct vl_reward_opts *o)
     return o->judge.url != NULL || vl_reward_one_call(o);
 }
 
-static int score_by_judge(struct work *w, struct vl_err *e)
+/* The rows that rules ask this scorer for, scored by it; the others stay as they are. */
+static int score_outside(struct work *w, const char *rule, struct vl_score **s, struct vl_err *e)
 {
-    const struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first };
+    struct vl_reward_rows rows = w->rows;
+    struct vl_reward_job job = { .rows = &rows, .first = w->first };
+    const struct vl_rule *by = vl_rule_named(rule);
+    struct vl_buf source = { 0 };
+    int64_t *asked = NULL;
 
-    return vl_judge_rows(w->x, w->o, &job, &w->usage, e);
+    rows.brief = by->score == vl_score_process && w->o->custom_path;
+    if (vl_try_alloc(s, (size_t)w->count, sizeof **s, "scores", e) ||
+        vl_try_alloc(&asked, (size_t)w->count, sizeof *asked, "scores", e))
+        return e->code;
+    for (int64_t k = 0; k < w->nasked; k++) {
+        vl_buf_reset(&source);
+        vl_reward_source(&w->rows, w->asked[k], &source);
+        if (vl_rule_set_names(&w->rules, by, source.n ? source.s : "", source.n))
+            asked[job.nasked++] = w->asked[k];
+    }
+    job.asked = asked, job.s = *s;
+    (void)!(by->score == vl_score_judge ? vl_judge_rows(w->x, w->o, &job, &w->usage, e)
+                                        : vl_reward_by_process(w->x, w->o, &job, e));
+    vl_buf_free(&source);
+    free(asked);
+    return e->code;
+}
+
+/* Rules, with what scorers outside gave before. */
+static int score_by_rules(struct work *w, struct vl_err *e)
+{
+    struct vl_reward_job job = { &w->rows, w->asked, w->nasked, w->s, w->first, NULL, NULL };
+
+    if (w->mixed && w->o->judge.url && score_outside(w, "judge", &w->judge, e))
+        return e->code;
+    if (w->mixed && vl_reward_has_process(w->o) &&
+        score_outside(w, vl_reward_process_rule(w->o), &w->process, e))
+        return e->code;
+    job.judge = w->judge, job.process = w->process;
+    return vl_reward_by_rules(w->x, &w->rules, w->o, &job, e);
 }
 
 /* Scores that rows of a stream got on their way in. */
@@ -290,18 +369,17 @@ static int choose_rows(struct work *w, struct vl_err *e)
 
 static int score_rows(struct work *w, struct vl_err *e)
 {
-    int by_process = vl_reward_has_process(w->o);
     struct vl_reward_job job;
 
     if (choose_rows(w, e))
         return e->code;
-    job = (struct vl_reward_job){ &w->rows, w->asked, w->nasked, w->s, w->first };
+    job = (struct vl_reward_job){ &w->rows, w->asked, w->nasked, w->s, w->first, NULL, NULL };
     if (w->rm.rows && !has_scorer(w->o))
         score_by_model(w);
     else if (w->early.used     ? take_early(w, e)
-             : w->o->judge.url ? score_by_judge(w, e)
-             : by_process      ? vl_reward_by_process(w->x, w->o, &job, e)
-                               : vl_reward_by_rules(w->x, &w->rules, w->o, &job, e))
+             : w->rules.n      ? score_by_rules(w, e)
+             : w->o->judge.url ? vl_judge_rows(w->x, w->o, &job, &w->usage, e)
+                               : vl_reward_by_process(w->x, w->o, &job, e))
         return e->code;
     if (settle(w, e))
         return e->code;
@@ -332,6 +410,13 @@ static void judge_metrics(struct vl_batch *b, const struct vl_judge_usage *u)
     vl_meta_metric(b, "reward/judge/completion_tokens", (double)u->completion_tokens);
 }
 
+static void free_scores(struct vl_score *s, int64_t n)
+{
+    for (int64_t k = 0; k < n && s; k++)
+        vl_score_free(&s[k]);
+    free(s);
+}
+
 int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
 {
     const struct vl_reward_opts *o = opts;
@@ -339,8 +424,7 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     const char *const replaced[] = { "token_level_scores",    "score", "acc", "reward_error",
                                      rm ? "rm_scores" : NULL, NULL };
     struct work w = { .x = x, .o = opts };
-    const struct vl_reward_how how = { &w.rows, vl_reward_has_process(o) ? NULL : &w.rules,
-                                       has_scorer(o) };
+    struct vl_reward_how how = { .like = &w.rows, .scorer_given = has_scorer(o) };
     struct vl_reward_result res = { 0 };
     struct vl_batch b = { 0 };
 
@@ -351,6 +435,8 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     w.rows = (struct vl_reward_rows){ .keep_special = o->keep_special,
                                       .brief = o->custom_path != NULL,
                                       .args = w.args_line };
+    how.rules = w.rules.n ? &w.rules : NULL;
+    how.whole = w.mixed;
     if (vl_reward_stream_read(x, o, &how, &b, &w.early, e))
         goto done;
     vl_reward_drop_old(&b);
@@ -365,6 +451,8 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     } else {
         if (prepare(x, &b, &w, e))
             goto done;
+        if (!x->comm.rank && (o->filter || o->judge.request))
+            vl_reward_warn_members(x, o, &w.rows);
         (void)!score_rows(&w, e);
         if (vl_comm_agree(&x->comm, e) ||
             vl_reward_collect(x, &w.rows, w.s, w.count, w.failed, &res, e))
@@ -375,9 +463,9 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if (!vl_comm_agree(&x->comm, e) && !vl_stage_write(x, &b, res.adds, rm ? w.rm.hash : NULL, e))
         vl_log_done(&x->log, b.rows, -1);
 done:
-    for (int64_t k = 0; k < w.count && w.s; k++)
-        vl_score_free(&w.s[k]);
-    free(w.s);
+    free_scores(w.s, w.count);
+    free_scores(w.judge, w.count);
+    free_scores(w.process, w.count);
     free(w.asked);
     free(w.args_line);
     vl_rule_set_free(&w.rules);

@@ -133,6 +133,37 @@ static void a_filter_is_reusable(void **state)
     vl_jq_free(q);
 }
 
+/* The names that a filter surely reads of its input, each followed by a space. */
+static const char *reads(const char *filter)
+{
+    vl_buf_reset(&out);
+    vl_jq_members(filter, &out);
+    for (size_t i = 0; i < out.n; i++)
+        out.s[i] = out.s[i] == '\n' ? ' ' : out.s[i];
+    return out.n ? out.s : "";
+}
+
+static void members_that_are_read(void **state)
+{
+    (void)state;
+    assert_string_equal(reads(".a|length"), "a ");
+    assert_string_equal(reads(".a.b + (.c[0] | .d) - .e"), "a c e ");
+    assert_string_equal(reads("if .a == 1 then .b else .c end"), "a b c ");
+    assert_string_equal(reads("{x: .a, y: (.b|.c), z: .d}"), "a b d ");
+    assert_string_equal(reads(". as $r | .a + $r.b"), "a ");
+    assert_string_equal(reads("(.a|length) as $n | .b | .c"), "a b ");
+    assert_string_equal(reads(".a? + (.b // 0) + .c.d? + .e"), "e ");
+    assert_string_equal(reads("map(.a) + [.b] + .c[.d]"), "b c ");
+    assert_string_equal(reads("\".a\" + .b # .c\n + .d"), "b d ");
+    assert_string_equal(reads(".a = 1 | .b"), "");
+    assert_string_equal(reads(".a += 1"), "");
+    assert_string_equal(reads("\"\\(.a)\" + .b"), "");
+    assert_string_equal(reads("def f: .a; .b"), "");
+    assert_string_equal(reads("1.5 + .5 + .. "), "");
+    assert_string_equal(reads("))) .a"), "");
+    assert_string_equal(reads("\"open .a"), "");
+}
+
 static int release(void **state)
 {
     (void)state;
@@ -145,7 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_lines),    cmocka_unit_test(digits_survive),
         cmocka_unit_test(text_survives),        cmocka_unit_test(errors_name_the_cause),
-        cmocka_unit_test(a_filter_is_reusable),
+        cmocka_unit_test(a_filter_is_reusable), cmocka_unit_test(members_that_are_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, release);
