@@ -257,7 +257,9 @@ ok "rule 30: an unknown data_source is 65 with the known ones, in whichever batc
     grep -q "src.jsonl:1: prompt \"a\" has no built-in scorer" err'
 ok "--map must give one object" '
     exits 65 verl-data a.jsonl -m "$bytes" --map "., ." -o n.dp 2>err
-    grep -q "a.jsonl:1: --map gave 2 results" err
+    grep -q "a.jsonl:1: --map gave several results" err
+    exits 65 timeout 20 verl-data a.jsonl -m "$bytes" --map "repeat(.)" -o n.dp 2>err # no end of them
+    grep -q "a.jsonl:1: --map gave several results" err
     exits 65 verl-data a.jsonl -m "$bytes" --map .prompt -o n.dp 2>err
     grep -q "a.jsonl:1: the row is a string" err
     exits 64 verl-data a.jsonl -m "$bytes" --map "{" -o n.dp 2>err'

@@ -20,10 +20,10 @@ enum { DEPTH_MAX = 512, STRING_MAX = 1 << 30 };
 
 struct vl_jq {
     jq_state *jq;
-    struct vl_buf said; /* libjq's messages */
-    struct vl_buf text; /* scratch: one string */
-    int64_t inexact;
-    int mapped; /* this run's input holds lone surrogates */
+    struct vl_buf said;    /* libjq's messages */
+    struct vl_buf text;    /* scratch: one string */
+    int64_t inexact, most; /* most: results of a run; 0: all */
+    int mapped;            /* this run's input holds lone surrogates */
 };
 
 static void hear(void *data, jv msg)
@@ -419,12 +419,17 @@ int vl_jq_run(struct vl_jq *q, const char *json, size_t n, int raw, struct vl_bu
     q->mapped = 0;
     if (vl_json_parse(&j, json, n, "filter input", e) == 0) {
         jq_start(q->jq, to_jv(q, &j, 0), 0);
-        while (more && next(q, raw, out, &more, e) == 0)
+        while (more && (!q->most || *nresult < q->most) && next(q, raw, out, &more, e) == 0)
             *nresult += more;
         jq_start(q->jq, jv_null(), 0); /* releases what an unfinished run holds */
     }
     vl_json_free(&j);
     return e->code;
+}
+
+void vl_jq_most(struct vl_jq *q, int64_t results)
+{
+    q->most = results;
 }
 
 int64_t vl_jq_inexact(const struct vl_jq *q)

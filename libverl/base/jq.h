@@ -16,6 +16,8 @@ void vl_jq_free(struct vl_jq *q);
  * digit enter as strings of their digits and are counted in vl_jq_inexact. raw: strings unquoted. */
 int vl_jq_run(struct vl_jq *q, const char *json, size_t n, int raw, struct vl_buf *out,
               int64_t *nresult, struct vl_err *e) VL_MUST_CHECK;
+/* Runs end at this many results: a filter may have no end of them, and who wants one needs two to know. */
+void vl_jq_most(struct vl_jq *q, int64_t results);
 int64_t vl_jq_inexact(const struct vl_jq *q);
 /* Appends the names of members that the filter reads of its input, each followed by '\n': those seen
  * in its text outside of strings, arguments, definitions and what follows a pipe, and not read with

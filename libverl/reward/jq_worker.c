@@ -222,6 +222,7 @@ _Noreturn void vl_jq_worker(const struct vl_scorers_opts *o, const struct vl_sco
     atexit(leave);
     if (vl_jq_open(&q, o->filter, o->args, &e))
         _exit(e.code); /* the parent has compiled it before */
+    vl_jq_most(q, 8);  /* one is wanted, some are shown */
     for (;;) {
         ssize_t k;
 

@@ -89,6 +89,8 @@ static int map_filter(struct vl_job *j, struct vl_err *e)
     int64_t n;
     int rc = vl_jq_open(&q, j->o->filter, NULL, e);
 
+    if (!rc)
+        vl_jq_most(q, 2);
     for (int64_t i = 0; i < j->in.rows && !rc; i++) {
         vl_buf_reset(&row);
         rc = vl_view_row(&row, &j->in, i, NULL, NULL, e);
@@ -96,9 +98,9 @@ static int map_filter(struct vl_job *j, struct vl_err *e)
             rc = vl_err_prefix(e, "row %" PRId64, i);
         else if (!rc && n != 1)
             rc = vl_fail(e, VL_E_DATA,
-                         "row %" PRId64 ": the filter gave %" PRId64
-                         " results, map wants one object a row (filter drops rows)",
-                         i, n);
+                         "row %" PRId64 ": the filter gave %s, map wants one object a row (filter "
+                         "drops rows)",
+                         i, n ? "several results" : "no result");
     }
     if (!rc)
         rc = vl_batch_from_json(&j->out, text.s ? text.s : "", text.n, "the filter's results", &opt,

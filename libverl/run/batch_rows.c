@@ -43,6 +43,8 @@ int vl_job_filter(struct vl_job *j, struct vl_err *e)
     struct vl_jq *q = NULL;
     int rc = vl_jq_open(&q, j->arg[0], NULL, e);
 
+    if (!rc)
+        vl_jq_most(q, 2);
     for (int64_t i = 0; i < j->in.rows && !rc; i++)
         rc = keeps(q, &j->in, i, &keep[i], e);
     if (!rc)

@@ -70,6 +70,8 @@ int vl_row_work_open(struct vl_row_work *w, const char *model, struct vl_err *e)
         return e->code;
     if (w->o->map && vl_jq_open(&w->jq, w->o->map, NULL, e))
         return vl_err_prefix(e, "--map");
+    if (w->jq)
+        vl_jq_most(w->jq, 2);
     if (w->o->scorers && vl_rule_set_json(&w->rules, w->o->scorers, e))
         return e->code;
     if (!w->rules.n && vl_rule_set_one(&w->rules, NULL, NULL, e))
@@ -114,8 +116,8 @@ static int map(struct vl_row_work *w, const struct vl_line *line, struct vl_row 
         return 0;
     }
     if (vl_jq_run(w->jq, line->s, line->n, 0, &out, &results, e) == 0 && results != 1)
-        vl_fail(e, VL_E_DATA, "--map gave %" PRId64 " results; it must make one object of a row",
-                results);
+        vl_fail(e, VL_E_DATA, "--map gave %s; it must make one object of a row",
+                results ? "several results" : "no result");
     r->json = vl_buf_detach(&out);
     return e->code;
 }

@@ -49,6 +49,22 @@ static void results_are_lines(void **state)
     assert_string_equal(out.s, "42\n");
 }
 
+static void no_end_of_results(void **state)
+{
+    struct vl_jq *q;
+
+    (void)state;
+    err = (struct vl_err){ 0 };
+    vl_buf_reset(&out);
+    assert_int_equal(vl_jq_open(&q, "repeat(.)", NULL, &err), 0);
+    vl_jq_most(q, 2);
+    assert_int_equal(vl_jq_run(q, "7", 1, 0, &out, &count, &err), 0);
+    assert_int_equal(vl_jq_run(q, "8", 1, 0, &out, &count, &err), 0);
+    assert_int_equal(count, 2);
+    assert_string_equal(out.s, "7\n7\n8\n8\n");
+    vl_jq_free(q);
+}
+
 static void digits_survive(void **state)
 {
     (void)state;
@@ -177,6 +193,7 @@ int main(void)
         cmocka_unit_test(results_are_lines),    cmocka_unit_test(digits_survive),
         cmocka_unit_test(text_survives),        cmocka_unit_test(errors_name_the_cause),
         cmocka_unit_test(a_filter_is_reusable), cmocka_unit_test(members_that_are_read),
+        cmocka_unit_test(no_end_of_results),
     };
 
     return cmocka_run_group_tests(tests, NULL, release);
