@@ -1,9 +1,9 @@
 /* gsm8k.c - grade-school answers: the number after the last "#### ", or the last number.
  *
  * strict and flexible are verl's, odd cases included ("#### 72." is "72." and differs from "72";
- * only the last 300 characters are read, which can cut a number). number is ours: the last marker
- * wins however much text follows, a match holds a digit, trailing punctuation is not part of it,
- * and 1,000.0 equals 1000. */
+ * only the last 300 characters are read, which can cut a number). number is ours: the first
+ * number after the last marker wins whatever stands around it, a match holds a digit, trailing
+ * punctuation is not part of it, and 1,000.0 equals 1000. */
 #include "libverl/reward/rules.h"
 
 #include <string.h>
@@ -140,7 +140,25 @@ static struct span last_number(const char *s, size_t n)
     return last;
 }
 
-/* Text after the last "####", white space and $ skipped; else everything. */
+/* The first run with a digit in it on the first line that is not blank. */
+static struct span first_number(const char *p, const char *end)
+{
+    const char *stop;
+
+    while (p < end && strchr(" \t\r\n", *p) && *p)
+        p++;
+    stop = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
+    for (stop = stop ? stop : end; p < stop; p++) {
+        size_t len = run_at(p, stop);
+
+        if (last_number(p, len).n)
+            return (struct span){ p, len };
+        p += len ? len - 1 : 0;
+    }
+    return (struct span){ 0 };
+}
+
+/* The first number after the last "####", whatever stands around it; else the last of all. */
 static struct span number_answer(const char *s, size_t n)
 {
     const char *mark = NULL;
@@ -151,12 +169,7 @@ static struct span number_answer(const char *s, size_t n)
             break;
         mark = p + 4;
     }
-    if (mark) {
-        while (mark < s + n && strchr(" \t\r\n$#", *mark) && *mark)
-            mark++;
-        return (struct span){ mark, run_at(mark, s + n) };
-    }
-    return last_number(s, n);
+    return mark ? first_number(mark, s + n) : last_number(s, n);
 }
 
 static void score_number(const struct vl_rule_in *in, struct vl_score *out)
@@ -165,12 +178,17 @@ static void score_number(const struct vl_rule_in *in, struct vl_score *out)
     char mine[DIGITS_MAX], want[DIGITS_MAX];
     size_t k = a.n ? canonical(a.s, a.n, mine) : 0;
     size_t w = canonical(in->truth, in->truth_n, want);
+    /* a typographic minus, U+2212, before it: the sign is compared here */
+    size_t minus = k && a.s - in->text >= 3 && !memcmp(a.s - 3, "\xE2\x88\x92", 3) &&
+                   !(k == 1 && *mine == '0');
 
     if (!k)
         vl_score_set(out, 0);
     else
         vl_score_set(out,
-                     w == k && !memcmp(mine, want, k) ? in->args->score : vl_score_format(in, 0));
+                     w == k + minus && (!minus || *want == '-') && !memcmp(mine, want + minus, k)
+                         ? in->args->score
+                         : vl_score_format(in, 0));
 }
 
 void vl_score_gsm8k(const struct vl_rule_in *in, struct vl_score *out)

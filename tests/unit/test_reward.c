@@ -284,6 +284,39 @@ static void gsm8k_number_is_lenient(void **state)
     assert_true(score_of("gsm8k", m, "", "1") == 0);
 }
 
+/* What models put around a number after the marker. */
+static void gsm8k_number_finds_it_on_its_line(void **state)
+{
+    static const char *const text[] = {
+        "#### **72**",   "#### \\$72",         "#### = 72",           "#### x = 72 apples",
+        "#### (72)",     "#### +72",           "#### \xC2\xA3 72.00", "####\n\n 72",
+        "#### 72 of 80", "#### 72\nStep 9: 8", "#### . 72",           "9 #### a72",
+    };
+    const char *m = "{\"method\":\"number\",\"format_score\":0.1}";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+        assert_true(score_of("gsm8k", m, text[i], "72") == 1);
+    assert_true(score_of("gsm8k", m,
+                         "#### \xE2\x88\x92"
+                         "72",
+                         "-72") == 1);
+    assert_true(score_of("gsm8k", m,
+                         "#### \xE2\x88\x92"
+                         "72",
+                         "72") == 0.1);
+    assert_true(score_of("gsm8k", m,
+                         "it is \xE2\x88\x92"
+                         ".5",
+                         "-0.5") == 1);
+    assert_true(score_of("gsm8k", m,
+                         "#### \xE2\x88\x92"
+                         "0",
+                         "0") == 1);
+    assert_true(score_of("gsm8k", m, "\xE2\x88\x92#### 72", "72") == 1);
+    assert_true(score_of("gsm8k", m, "#### none\n72", "72") == 0);
+}
+
 static void arguments_are_checked(void **state)
 {
     struct vl_rule_args a;
@@ -366,6 +399,7 @@ int main(void)
         cmocka_unit_test(dispatch_as_recorded),
         cmocka_unit_test(exact_ignores_space_around),
         cmocka_unit_test(gsm8k_number_is_lenient),
+        cmocka_unit_test(gsm8k_number_finds_it_on_its_line),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(answers_are_scores_or_reasons),
     };
