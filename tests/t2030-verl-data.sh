@@ -156,6 +156,15 @@ ok "a template that raises is the row's error" '
     echo "{{ raise_exception(\"no such role\") }}" >r.jinja
     exits 65 verl-data c.jsonl -m "$bytes" --template r.jinja -o n.dp 2>err
     grep -q "c.jsonl:1: .*no such role" err'
+ok "rule 35: so are reasoning and the arguments of tool calls, wherever a message holds them; roles are not" '
+    printf "%s" "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.reasoning_content }}{{ m.tool_calls[0].function.arguments.x[0] }}<|end|>{% endfor %}" >calls.jinja
+    echo "{\"prompt\": [{\"role\": \"<|bot|>\", \"content\": \"<|end|>\", \"reasoning_content\": \"<|end|>\", \"tool_calls\": [{\"function\": {\"arguments\": {\"x\": [\"<|end|>\"]}}}]}]}" >calls.jsonl
+    verl-data calls.jsonl -m "$bytes" --template calls.jinja -o sp.dp 2>err
+    grep -q "1 rows spells 3 special tokens" err
+    equal "$(rows sp.dp "[.prompts[] | select(. == 274)] | length")" 4
+    verl-data -q calls.jsonl -m "$bytes" --template calls.jinja --plain-special -o sp.dp
+    equal "$(rows sp.dp "[.prompts[] | select(. == 274)] | length")" 1
+    equal "$(rows sp.dp .prompt_text)" "\"<|bot|><|end|><|end|><|end|><|end|>\""'
 ok "rule 35: content that spells a special token is counted; --plain-special makes it text" '
     echo "{\"prompt\": [{\"role\": \"user\", \"content\": \"a<|end|>\"}]}" >sp.jsonl
     verl-data sp.jsonl -m "$bytes" -o sp.dp 2>err

@@ -90,20 +90,18 @@ void vl_talk_cut(const struct vl_talk *t, int64_t n, struct vl_buf *out)
 
 int64_t vl_count_special(const struct vl_row_work *w, const struct vl_json *j, int64_t at)
 {
+    int object = vl_json_is(j, at, VL_JSON_OBJECT);
+    uint32_t k, c, n = object || vl_json_is(j, at, VL_JSON_ARRAY) ? j->node[at].count : 0;
     struct vl_buf s = { 0 };
-    int64_t n = 0;
-    uint32_t k, c;
+    int64_t found = 0;
 
-    if (vl_json_str(j, at, &s)) {
-        n = vl_tok_count_special(w->tok, s.s ? s.s : "", s.n);
-    } else if (vl_json_is(j, at, VL_JSON_ARRAY)) {
-        for (k = 0, c = (uint32_t)at + 1; k < j->node[at].count; k++, c = j->node[c].next)
-            n += vl_count_special(w, j,
-                                  vl_json_get(j, c, "content") >= 0 ? vl_json_get(j, c, "content")
-                                                                    : vl_json_get(j, c, "text"));
-    }
+    if (vl_json_str(j, at, &s))
+        found = vl_tok_count_special(w->tok, s.s ? s.s : "", s.n);
+    for (k = 0, c = (uint32_t)at + 1; k < n; k++, c = j->node[c + object].next)
+        if (!object || !vl_json_streq(j, c, "role"))
+            found += vl_count_special(w, j, c + object);
     vl_buf_free(&s);
-    return n;
+    return found;
 }
 
 static int put_marked(const struct vl_row_work *w, const struct vl_json *j, int64_t at,
@@ -120,54 +118,40 @@ static int put_marked(const struct vl_row_work *w, const struct vl_json *j, int6
     return e->code;
 }
 
-/* Copies an object of a message or of a part of one, with its content or text marked. */
-static int mark_object(const struct vl_row_work *w, const struct vl_json *j, int64_t at,
-                       struct vl_buf *out, struct vl_err *e)
+/* Copies a message, or a value in one, with all its strings marked but roles and names of members: the
+ * arguments of a tool call and reasoning are what people and models wrote, too. */
+static int mark_value(const struct vl_row_work *w, const struct vl_json *j, int64_t at,
+                      struct vl_buf *out, struct vl_err *e)
 {
-    uint32_t k, c, i, p;
+    int object = vl_json_is(j, at, VL_JSON_OBJECT);
+    uint32_t k, c;
 
-    if (!vl_json_is(j, at, VL_JSON_OBJECT)) {
-        vl_json_raw(j, at, out);
-        return 0;
-    }
-    vl_buf_ch(out, '{');
-    for (k = 0, c = (uint32_t)at + 1; k < j->node[at].count; k++, c = j->node[c + 1].next) {
+    if (!object && !vl_json_is(j, at, VL_JSON_ARRAY))
+        return put_marked(w, j, at, out, e);
+    vl_buf_ch(out, object ? '{' : '[');
+    for (k = 0, c = (uint32_t)at + 1; k < j->node[at].count; k++, c = j->node[c + object].next) {
         vl_buf_str(out, k ? ", " : "");
-        vl_json_raw(j, c, out);
-        vl_buf_str(out, ": ");
-        if (!vl_json_streq(j, c, "content") && !vl_json_streq(j, c, "text")) {
-            vl_json_raw(j, c + 1, out);
-        } else if (vl_json_is(j, c + 1, VL_JSON_ARRAY)) {
-            vl_buf_ch(out, '[');
-            for (i = 0, p = c + 2; i < j->node[c + 1].count; i++, p = j->node[p].next) {
-                vl_buf_str(out, i ? ", " : "");
-                if (mark_object(w, j, p, out, e))
-                    return e->code;
-            }
-            vl_buf_ch(out, ']');
-        } else if (put_marked(w, j, c + 1, out, e)) {
-            return e->code;
+        if (object) {
+            vl_json_raw(j, c, out);
+            vl_buf_str(out, ": ");
         }
+        if (object && vl_json_streq(j, c, "role"))
+            vl_json_raw(j, c + 1, out);
+        else if (mark_value(w, j, c + object, out, e))
+            return e->code;
     }
-    vl_buf_ch(out, '}');
+    vl_buf_ch(out, object ? '}' : ']');
     return 0;
 }
 
-/* The messages with marks in what their content spells (--plain-special). */
+/* The messages with marks in what they spell (--plain-special). */
 static int mark_messages(const struct vl_row_work *w, const char *messages, struct vl_buf *out,
                          struct vl_err *e)
 {
     struct vl_json j = { 0 };
-    uint32_t k, c;
 
-    if (vl_json_parse(&j, messages, strlen(messages), "messages", e) == 0) {
-        vl_buf_ch(out, '[');
-        for (k = 0, c = 1; k < j.node[0].count && !e->code; k++, c = j.node[c].next) {
-            vl_buf_str(out, k ? ", " : "");
-            (void)!mark_object(w, &j, c, out, e);
-        }
-        vl_buf_ch(out, ']');
-    }
+    if (vl_json_parse(&j, messages, strlen(messages), "messages", e) == 0)
+        (void)!mark_value(w, &j, 0, out, e);
     vl_json_free(&j);
     return e->code;
 }

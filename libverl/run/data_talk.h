@@ -35,7 +35,7 @@ int vl_talk_alone(struct vl_row_work *w, const struct vl_row *r, const struct vl
 int vl_talk_ends(struct vl_row_work *w, const struct vl_row *r);
 int vl_row_encode(const struct vl_row_work *w, const struct vl_row *r, const char *s, size_t n,
                   struct vl_ids *out, struct vl_err *e) VL_MUST_CHECK;
-/* Special tokens spelled by what people wrote: a string, each content string, or a part's text. */
+/* Special tokens spelled by what people wrote: a string, or the strings of messages but their roles. */
 int64_t vl_count_special(const struct vl_row_work *w, const struct vl_json *j, int64_t at);
 
 /* ---- data_turns.c ---- */
