@@ -167,10 +167,9 @@ $(BUILD)/bench/%: tests/bench/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
-bench: $(BENCH) ## build the speed measurements into build/bench
-	@python3 -c 'import tokenizers' 2>/dev/null || exit 0; \
-	if [ -n "$(ROWS)" ]; then tests/bench/tok_vs_hf.py $(ROWS) $(TOKENIZERS); \
-	else echo '  tokenizers beside Hugging Face'"'"'s: make bench ROWS=FILE.jsonl TOKENIZERS="DIR..."'; fi
+bench: $(BENCH) $(BUILD)/bin/verl-model ## speed beside PyTorch and llama.cpp (ARGS=--help), of tokenizers (ROWS=)
+	@if [ -n "$(ROWS)" ]; then tests/bench/tok_vs_hf.py $(ROWS) $(TOKENIZERS); \
+	else BUILD='$(BUILD)' tests/bench/peers $(ARGS); fi
 
 bootstrap: ## install the packages the build needs (apt)
 	scripts/bootstrap
@@ -187,7 +186,7 @@ check-san: ## the unit tests under ASan and UBSan
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
 
-unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(PLUGINS) $(HELPER)
+unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(BENCH) $(PLUGINS) $(HELPER)
 
 demo: ## install what is missing, build, train a small model, show the curve
 	scripts/demo

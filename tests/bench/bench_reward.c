@@ -120,7 +120,7 @@ static void steps(const char *path, const char *model)
     if (vl_tok_open(&tok, model ? model : from_meta, &e) || vl_reward_rules_read(&x, &set, &o, &e))
         die(&e);
     for (int pass = 0; pass < 3; pass++) {
-        struct vl_reward_job job = { &rows, NULL, b.rows, NULL, 0 };
+        struct vl_reward_job job = { .rows = &rows, .nasked = b.rows };
         int64_t *asked = vl_alloc((size_t)b.rows * sizeof *asked);
         struct vl_score *s = vl_alloc((size_t)b.rows * sizeof *s);
         struct vl_buf text = { 0 };
