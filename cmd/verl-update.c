@@ -22,8 +22,12 @@ static const char *role = "actor"; /* found before by find_role; here for help a
         VL_OPT_TEXT("from", NULL, &o.from, "vN", VL_F_NULLABLE,                                    \
                     "start from this version of the state, not from `current`; applies the batch " \
                     "again"),                                                                      \
+        VL_OPT_FLAG("keep-current", NULL, &o.keep_current, 0,                                      \
+                    "with --from: leave `current` where it is, if that is another version"),       \
         VL_OPT_INT("keep", NULL, &o.keep, "N", 1, 1e9, 0,                                          \
                    "versions to keep; linked ones are always kept"),                               \
+        VL_OPT_TEXT("log", NULL, &o.log, "FILE", VL_F_NULLABLE,                                    \
+                    "write the metrics of each optimizer step there, a JSON line as it ends"),     \
         VL_OPT_COMPUTE(&o.compute),                                                                \
         VL_OPT_INT(                                                                                \
             "micro-batch", NULL, &o.micro_batch, "ROWS", 0, 1 << 30, 0,                            \

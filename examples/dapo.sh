@@ -38,7 +38,7 @@ while next_step; do
             exit 3
         }
         round=$((round + 1)) r=$(printf %02d $round)
-        stage prompts_$r verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --batch $((batch + round - 1)) \
+        stage prompts_$r verl-data $rows -m "$MODEL" --map "$MAP" --step $step --batch $((batch + round - 1)) \
             --seed "$SEED" "$@" "$DATA"
         rollout gen_$r -m "$policy" -i "$dir/prompts_$r.dp" "$@"
         reward reward_$r "$dir/gen_$r.dp" "$@"
@@ -50,8 +50,7 @@ while next_step; do
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     reference old_log_prob "$@"
     advantage "$dir/$last.dp" "$@"
-    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
-        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    update actor "$MODEL" --role actor -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish reward/acc/mean critic/score/mean actor/entropy response_length/mean -- "$@"
 done

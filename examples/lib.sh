@@ -6,6 +6,7 @@
 #   timed NAME COMMAND...      work that makes no batch: log and time alone
 #   rollout NAME ARG...        a stage with the command line ROLLOUT
 #   reward NAME FILE SETTING...   with the command line REWARD, or verl-reward and SETTING...
+#   update ROLE MODEL ARG...   the stage update_ROLE: a step of the train state RUN/ROLE
 #   reference NAME SETTING...  the stage ref where the settings have a KL; advantage FILE ARG...: stage adv
 # A driver that was interrupted is simply started again: finished files are skipped, and the one
 # stage that was cut off left nothing under its final name.
@@ -13,10 +14,13 @@
 here=$(cd "$(dirname "$0")" && pwd -P)
 name=$(basename "$0" .sh)
 [ "$name" != grpo ] || name=${PRESET:-grpo} # grpo.sh runs under many names
-: "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
+: "${STEPS:=60}" "${RUN:=run/$name}" "${MAP:=.}" "${DATASET:=}" "${CONFIG:=}" "${REWARD:=}" "${VAL:=}" "${VAL_EVERY:=10}" "${SEED:=1}" "${KEEP:=2}" "${LAUNCH:=}"
 : "${ROLLOUT:=${LAUNCH:+$LAUNCH }verl-rollout}"
-# a reward of one's own knows what to do with any data_source
-any_source=${REWARD:+--no-check-scorer}
+# what verl-data is told of the rows; a reward of one's own knows what to do with any data_source
+shape=${DATASET:+--dataset $DATASET}
+rows="$shape --check-scorer"
+[ -z "$REWARD" ] || rows="$shape --no-check-scorer"
+again=
 preset=$here/presets/${PRESET:-}.yaml
 
 say() { echo "$name: $*" >&2; }
@@ -47,7 +51,7 @@ begin() {
     whole VAL_EVERY "$VAL_EVERY" 10
     mkdir -p "$RUN"
     {
-        for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" "REWARD=$REWARD" "ROLLOUT=${ROLLOUT#"${LAUNCH:+$LAUNCH }"}" "SEED=$SEED" "$@"; do
+        for setting in "MODEL=$MODEL" "DATA=$DATA" "MAP=$MAP" ${DATASET:+"DATASET=$DATASET"} "REWARD=$REWARD" "ROLLOUT=${ROLLOUT#"${LAUNCH:+$LAUNCH }"}" "SEED=$SEED" "$@"; do
             echo "$setting"
         done
         [ -z "${PRESET:-}" ] || cat "$preset"
@@ -96,7 +100,7 @@ stage() {
     [ -e "$dir/$file.dp" ] && return 0
     {
         echo "cd $(quote "$PWD") && PATH=$(quote "$PATH") || exit"
-        for arg in "$@" -o "$dir/$file.dp"; do printf '%s ' "$(quote "$arg")"; done
+        for arg in "$@" $again -o "$dir/$file.dp"; do printf '%s ' "$(quote "$arg")"; done
         echo
     } >"$dir/$file.cmd"
     status=0 began=$(date +%s.%N)
@@ -136,6 +140,16 @@ reward() {
     else
         stage "$file" verl-reward -i "$from" "$@"
     fi
+}
+
+# Its .cmd starts from the version this step started from: by the time it is run the state has mostly
+# gone on, and then goes on being what it is.
+update() {
+    role=$1 from=$2
+    shift 2
+    again="--from $(basename "$(version "update_$role" "$RUN/$role" v000000)") --keep-current"
+    stage "update_$role" $LAUNCH verl-update -s "$RUN/$role" -m "$from" --keep "$KEEP" "$@"
+    again=
 }
 
 # timed NAME COMMAND...: a step's work that is no batch; what it prints goes to STEP_DIR/NAME.log
@@ -221,7 +235,7 @@ finish() {
 # of VAL with verl's validation settings (rollout.val_kwargs, greedy by default).
 validate() {
     [ -n "$VAL" ] && { [ $((step % VAL_EVERY)) = 0 ] || [ $step = "$STEPS" ]; } || return 0
-    stage val_prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
+    stage val_prompts verl-data $rows -m "$MODEL" --map "$MAP" --step $step --all "$@" "$VAL"
     stage val_gen sh -c "$ROLLOUT"' "$@"' rollout -m "$(version trained "$RUN/rollout")" --validate \
         -i "$dir/val_prompts.dp" "$@"
     reward val_reward "$dir/val_gen.dp" "$@"

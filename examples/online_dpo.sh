@@ -13,13 +13,12 @@ set -- ${CONFIG:+-c "$CONFIG"} -c "$preset" "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
-    stage prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    stage prompts verl-data $rows -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage pairs verl-batch pairs --metric seq_reward -i "$dir/reward.dp"
     stage ref_pairs $LAUNCH verl-logprob --as ref -m "$MODEL" -i "$dir/pairs.dp" "$@"
-    stage update_actor $LAUNCH verl-update --role dpo -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
-        -i "$dir/ref_pairs.dp" "$@"
+    update actor "$MODEL" --role dpo -i "$dir/ref_pairs.dp" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish reward/score/mean actor/rewards_accuracies actor/dpo_loss -- "$@"
 done

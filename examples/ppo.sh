@@ -19,18 +19,16 @@ verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
     critic=$(version critic "$RUN/critic" "$CRITIC")
 
-    stage prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    stage prompts verl-data $rows -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
     rollout gen -m "$policy" -i "$dir/prompts.dp" "$@"
     reward reward "$dir/gen.dp" "$@"
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     reference old_log_prob "$@"
     stage values $LAUNCH verl-value -m "$critic" -i "$dir/$last.dp" "$@"
     advantage "$dir/values.dp" "$@"
-    stage update_critic $LAUNCH verl-update --role critic -s "$RUN/critic" -m "$CRITIC" --keep "$KEEP" \
-        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    update critic "$CRITIC" --role critic -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     [ "$warmup" -gt $step ] ||
-        stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
-            -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+        update actor "$MODEL" --role actor -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish critic/score/mean critic/vf_loss response_length/mean -- "$@"
 done

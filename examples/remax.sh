@@ -14,7 +14,7 @@ kl "$@"
 
 verl-sync -q -m "$MODEL" -s "$RUN/actor" -o "$RUN/rollout" >/dev/null
 while next_step; do
-    stage prompts verl-data $any_source -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
+    stage prompts verl-data $rows -m "$MODEL" --map "$MAP" --step $step --seed "$SEED" "$@" "$DATA"
     rollout greedy_gen -m "$policy" -i "$dir/prompts.dp" "$@" \
         actor_rollout_ref.rollout.n=1 actor_rollout_ref.rollout.temperature=0
     reward greedy "$dir/greedy_gen.dp" "$@"
@@ -23,8 +23,7 @@ while next_step; do
     stage old_log_prob $LAUNCH verl-logprob -m "$policy" -i "$dir/reward.dp" "$@"
     reference old_log_prob "$@"
     advantage "$dir/$last.dp" --baseline "$dir/greedy.dp" "$@"
-    stage update_actor $LAUNCH verl-update --role actor -s "$RUN/actor" -m "$MODEL" --keep "$KEEP" \
-        -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
+    update actor "$MODEL" --role actor -i "$dir/adv.dp" "trainer.total_training_steps=$STEPS" "$@"
     timed update_weights verl-sync -q -s "$RUN/actor" --keep "$KEEP" -o "$RUN/rollout"
     finish critic/score/mean critic/advantages/mean response_length/mean -- "$@"
 done

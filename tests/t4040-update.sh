@@ -18,6 +18,27 @@ ok 'the first ratio is exactly 1: no KL, no clipping, loss = - mean advantage' "
     [ \$(metric m.dp actor/pg_clipfrac) = 0 ]
     verl-dump old.dp | jq -s '[.[] | .advantages[:(.response_mask | add)]] | flatten | add / length' >mean
     verl-dump --schema m.dp | jq -e --slurpfile mean mean '(.meta_info.metrics[\"actor/pg_loss\"] + \$mean[0]) | fabs < 1e-6'"
+ok 'the batch says how many samples a prompt has; a config file for all stages does not, the command line does' "
+    printf 'actor_rollout_ref: {rollout: {n: 1}}\n' >one.yaml
+    verl-batch set-meta -q n 4 -i old.dp -o four.dp
+    verl-update -s n1 -m m -i four.dp ppo_mini_batch_size=12 -o m.dp 2>err
+    verl-update -s n2 -m m -i four.dp ppo_mini_batch_size=12 -c one.yaml -o m2.dp 2>err
+    grep -q 'rollout.n is 1 in the config file, but the batch was made with n 4, which is used' err
+    cmp m.dp m2.dp
+    verl-update -s n3 -m m -i four.dp ppo_mini_batch_size=12 rollout.n=1 -o m3.dp 2>err
+    grep -q 'rollout.n is 1, but the batch was made with n 4: 1 is used, as given here' err
+    [ \$(metric m3.dp actor/optimizer_steps) = 4 ]"
+ok '--log: a line a step; what goes on keeps the lines it has; --keep-current needs --from' "
+    verl-update -q -s l1 $sft --log l1.jsonl trainer.save_freq=2 -o m.dp
+    [ \$(wc -l <l1.jsonl) = 9 ]
+    (VL_STOP_AT=state-pruned verl-update -q -s l2 $sft --log l2.jsonl trainer.save_freq=2 -o m.dp & pid=\$!
+    i=0; until [ -e l2/v000001 ] && grep -q '^State:.T' /proc/\$pid/status; do sleep 0.05; i=\$((i + 1)); [ \$i -lt 200 ]; done
+    kill -9 \$pid)
+    echo '{\"of\": \"a step that was not published\"}' >>l2.jsonl
+    verl-update -q -s l2 $sft --log l2.jsonl trainer.save_freq=2 -o m.dp
+    cmp l1.jsonl l2.jsonl
+    exits 64 verl-update -q -s l1 $sft --keep-current -o m.dp
+    exits 73 verl-update -q -s l3 $sft --log no/such/dir -o m.dp"
 ok 'without old_log_probs the rollout log-probs of the same weights are taken: the same bits' "
     verl-batch rename -q old_log_probs:rollout_log_probs -i old.dp |
         verl-batch set-meta -q logprobs_mode full_vocabulary \

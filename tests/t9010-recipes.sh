@@ -38,6 +38,26 @@ for f in prompts gen reward old_log_prob adv update_actor; do
         cmp was.dp g/step_000002/$f.dp'
 done
 ok 'the update applied once' 'test "$(readlink g/actor/current)" = v000002'
+ok 'an update of an earlier step, alone: the same bytes and weights beside current, which stays' '
+    REWARD=$half RUN=e KEEP=9 $ex/grpo.sh $small
+    cp e/step_000001/update_actor.dp was.dp
+    sh e/step_000001/update_actor.cmd 2>err
+    cmp was.dp e/step_000001/update_actor.dp
+    grep -q "e/actor/v000003: published" err
+    grep -q "e/actor/current stays v000002" err
+    cmp e/actor/v000001/params.safetensors e/actor/v000003/params.safetensors
+    sh e/step_000001/update_actor.cmd 2>err
+    grep -q "nothing to do: e/actor/v000003" err
+    cmp was.dp e/step_000001/update_actor.dp
+    test "$(readlink e/actor/current)" = v000002
+    REWARD=$half RUN=e KEEP=9 STEPS=3 $ex/grpo.sh $small
+    test "$(readlink e/actor/current)" = v000004
+    test "$(jq -r .parent e/actor/v000004/state.json)" = v000002'
+ok 'KL is short for a coefficient, and does not hide another' '
+    exits 64 env KL=0.1 REWARD="$half" RUN=k2 $ex/grpo.sh $small actor_rollout_ref.actor.kl_loss_coef=0.02 2>err
+    grep -q "KL=0.1, but the settings have kl_loss_coef 0.02" err
+    REWARD=$half RUN=k2 KL=0.1 STEPS=1 $ex/grpo.sh $small actor_rollout_ref.actor.kl_loss_coef=1.0e-1
+    test -e k2/step_000001/ref.dp'
 
 ok 'a driver started again finds its work done' '
     ls -l --time-style=full-iso g/step_000002/*.dp >before

@@ -155,13 +155,16 @@ ok 'sft: a model, the loss said; the same line again does nothing' '
     [ -e sft/model/current/model.safetensors ]
     DATA=sft.jsonl CONFIG=$book/sft.yaml RUN=sft $ex/sft.sh data.train_batch_size=16 trainer.total_training_steps=8
     [ $(readlink sft/state/current) = v000001 ]
+    jq -s "[.[] | .\"training/global_step\"]" -c sft/metrics.jsonl | grep -qx "\[1,2,3,4\]"
+    equal "$(tail -n 1 sft/metrics.jsonl | jq -e ".\"train/loss\"")" "$(meta sft/metrics.dp ".metrics.\"train/loss\"")"
     MODEL=sft/model/current REWARD=$half RUN=after STEPS=1 $ex/grpo.sh $small'
 ok 'dpo: pairs of a data set, two steps; the margin is there' '
     jq -c "{prompt, chosen: .response, rejected: (.response + \"1\")}" sft.jsonl | head -n 16 >pairs.jsonl
     DATA=pairs.jsonl CONFIG= RUN=dpo $ex/dpo.sh actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.actor.optim.lr=1e-3 2>err
     cat err
     grep -q "loss 0.6[0-9]*, pairs in order [0-9.]*, the model is dpo/model/current" err
-    meta dpo/update_dpo.dp .metrics | jq -e ".\"actor/optimizer_steps\" == 2"'
+    meta dpo/update_dpo.dp .metrics | jq -e ".\"actor/optimizer_steps\" == 2"
+    jq -es "length == 2 and .[0].\"actor/dpo_loss\" > .[1].\"actor/dpo_loss\"" dpo/metrics.jsonl'
 ok 'online dpo: two steps of best against worst' '
     REWARD=$half RUN=od $ex/online_dpo.sh $small
     [ $(readlink od/actor/current) = v000002 ]

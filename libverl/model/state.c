@@ -229,7 +229,7 @@ static int hash_slabs(const struct vl_model *m, struct vl_state_record *rec, con
 
 /* Makes DIR/vN whole: aside, files, record, publish. m gives layout, configs and tokenizer files. */
 static int publish(const char *dir, const struct vl_model *m, struct vl_state_record *rec,
-                   const float *params, const float *const moment[VL_MOMENT_KINDS],
+                   const float *params, const float *const moment[VL_MOMENT_KINDS], int link,
                    struct vl_err *e)
 {
     char *aside = vl_asprintf("%s/.aside-%d", dir, (int)getpid()), *text = NULL, *path = NULL;
@@ -246,7 +246,7 @@ static int publish(const char *dir, const struct vl_model *m, struct vl_state_re
     if (write_slabs(m, params, moment, aside, e) ||
         vl_model_save_configs(m, aside, "F32", m->dir, e) ||
         vl_fs_write(path, text, strlen(text), e) ||
-        vl_version_publish(dir, aside, rec->version, 1, "state", e)) {
+        vl_version_publish(dir, aside, rec->version, link, "state", e)) {
         struct vl_err ignored = { 0 };
 
         if (vl_fs_remove(aside, &ignored))
@@ -267,9 +267,10 @@ int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const floa
 
     rec->version = n ? v[n - 1] + 1 : 0;
     free(v);
-    if (publish(s->dir, s->model, rec, params, moment, e))
+    if (publish(s->dir, s->model, rec, params, moment, !s->link_stays, e))
         return e->code;
-    s->current = rec->version;
+    if (!s->link_stays)
+        s->current = rec->version;
     if (vl_version_prune(s->dir, keep > 0 ? keep : 1, rec->parent, e))
         return e->code;
     vl_stop_at("state-pruned");
@@ -291,7 +292,7 @@ static int fill(const char *dir, const char *model, enum vl_head head, struct vl
             [VL_EXP_AVG] = zero, [VL_EXP_AVG_SQ] = zero
         };
 
-        if (publish(dir, m, &rec, m->slab, moment, e))
+        if (publish(dir, m, &rec, m->slab, moment, 1, e))
             vl_err_prefix(e, "filling the train state from %s", model);
     }
     free(zero);
@@ -380,6 +381,24 @@ int64_t vl_state_made(const struct vl_state *s, int64_t from, const char *batch,
 
         if (!vl_state_record_read(&r, s->dir, v[i], &ignored) && r.parent == s->base &&
             matches(&r, from, batch, options))
+            found = v[i];
+        vl_state_record_free(&r);
+    }
+    free(v);
+    return found;
+}
+
+int64_t vl_state_twin(const struct vl_state *s, const struct vl_state_record *of)
+{
+    int64_t n, *v = vl_version_list(s->dir, &n), found = of->version;
+
+    for (int64_t i = 0; i < n && v[i] < found; i++) {
+        struct vl_state_record r;
+        struct vl_err ignored = { 0 };
+
+        if (!vl_state_record_read(&r, s->dir, v[i], &ignored) && !strcmp(r.hash, of->hash) &&
+            same(r.parent_hash, of->parent_hash) && same(r.batch, of->batch) &&
+            same(r.options, of->options))
             found = v[i];
         vl_state_record_free(&r);
     }

@@ -40,6 +40,7 @@ struct vl_state {
     int lock;                       /* file descriptor, -1 = not held */
     int64_t current;                /* version the link points to */
     int64_t base;                   /* version to start from */
+    int link_stays;                 /* publish without moving the link (set it after _begin) */
     struct vl_state_record rec;     /* of base */
     struct vl_model *model;         /* of base; slab = its parameters (after vl_state_load) */
     float *moment[VL_MOMENT_KINDS]; /* (model->count) or NULL */
@@ -61,6 +62,9 @@ int vl_state_begin(struct vl_state *s, const char *dir, const char *model, int64
  * first, then one that was published without the link being moved (an interrupted run); -1: none. */
 int64_t vl_state_made(const struct vl_state *s, int64_t from, const char *batch,
                       const char *options);
+/* The first version that is there with the weights, parent, batch and options of this record: what a
+ * repeated step is called in its output, so that it is the same bytes. */
+int64_t vl_state_twin(const struct vl_state *s, const struct vl_state_record *of);
 /* Points `current` at such a version. */
 int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e) VL_MUST_CHECK;
 
@@ -68,7 +72,7 @@ int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e) VL_MUS
  * calls it; s->dir and s->base must be set (vl_state_begin, or by hand on other ranks). */
 int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MUST_CHECK;
 
-/* Publishes the next unused version from host slabs and moves the link; fills rec->version and the
+/* Publishes the next unused version from host slabs and moves the link (unless link_stays); fills rec->version and the
  * hashes. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.
  * Keeps the newest `keep` versions, the parent, and linked ones. Needs the lock.
  * Stop points: state-params, state-moments, state-written, state-renamed, state-linked, state-pruned. */

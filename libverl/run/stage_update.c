@@ -50,6 +50,7 @@ static int open_state(struct job *j, struct vl_err *e)
     if (x->comm.rank == 0 && !vl_state_begin(&j->s, x->common->state, model, j->u.from,
                                              role_head(j->u.o->role), &filled, e)) {
         at[0] = j->s.base, at[1] = j->s.current;
+        j->s.link_stays = j->u.o->keep_current && j->s.current != j->s.base;
         if (filled)
             vl_info(&x->log, "%s: filled as v000000 from %s", x->common->state, model);
         else if (x->common->model)
@@ -123,7 +124,8 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     int64_t step;
 
     vl_version_name(name, j->made);
-    if (x->comm.rank == 0 && j->made != j->s.current && !vl_state_point(&j->s, j->made, e))
+    if (x->comm.rank == 0 && j->made != j->s.current && !j->s.link_stays &&
+        !vl_state_point(&j->s, j->made, e))
         vl_info(&x->log, "%s: %s was published by an interrupted run; `current` now points to it",
                 j->s.dir, name);
     if (vl_state_record_read(&r, j->s.dir, j->made, e)) {
@@ -152,6 +154,7 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
             " applies it again)",
             j->s.dir, name, j->made);
     j->global_step = r.global_step;
+    vl_version_name(name, vl_state_twin(&j->s, &r));
     (void)write_metrics(j, r.metrics, name, e);
     vl_state_record_free(&r);
     return e->code;
@@ -338,9 +341,15 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
         for (int i = 0; i < u->optim.moments && !e->code; i++)
             (void)!host_slab(u, vl_engine_moment(u->f.eng, i), &moment[u->optim.kind[i]],
                              &owned[1 + i], e);
-        if (!e->code && !vl_state_publish(&j->s, &r, params, moment, u->o->keep, e))
+        if (!e->code && !vl_state_publish(&j->s, &r, params, moment, u->o->keep, e)) {
             vl_info(&u->x->log, "%s/v%06" PRId64 ": published (hash %s)", j->s.dir, r.version,
                     r.hash);
+            if (j->s.link_stays)
+                vl_info(&u->x->log, "%s/current stays v%06" PRId64 " (--keep-current)%s", j->s.dir,
+                        j->s.current,
+                        strcmp(j->s.last.hash, r.hash) ? "" : ", which has the same weights");
+        }
+        j->made = e->code ? -1 : vl_state_twin(&j->s, &r);
         for (int i = 0; i <= VL_MAX_MOMENTS; i++)
             free(owned[i]);
         vl_state_record_free(&r);
@@ -379,6 +388,8 @@ static int run_steps(struct job *j, struct vl_err *e)
     int lasting = vl_role_is_long(u->o->role);
 
     j->sum.in_row = j->s.rec.skipped_in_row;
+    if (vl_update_log_open(u, j->start, e))
+        return e->code;
     for (int64_t s = j->start; s < j->plan.steps; s++) {
         double lr = vl_schedule_lr(&j->schedule, j->position + (lasting ? s : 0));
         struct vl_step_result r;
@@ -396,11 +407,14 @@ static int run_steps(struct job *j, struct vl_err *e)
             vl_totals_add(&j->sum, &r);
         else
             (void)!count_skip(j, s, &r, e);
+        if (!e->code)
+            (void)!vl_update_log_step(u, lasting ? s + 1 : j->global_step, s + 1, lr, &r, e);
         vl_metrics_free(&r.corr);
         if (e->code)
             return e->code;
         snprintf(note, sizeof note, "loss %.4f, |g| %.3g, lr %.3g", loss_of(&r), r.grad_norm, lr);
         vl_progress(&u->x->log, "step", s + 1, j->plan.steps, note);
+        vl_detail(&u->x->log, "step %" PRId64 "/%" PRId64 ": %s", s + 1, j->plan.steps, note);
         if (lasting && u->o->save_freq > 0 && (s + 1) % u->o->save_freq == 0 &&
             s + 1 < j->plan.steps && publish(j, s + 1, NULL, e))
             return e->code;
@@ -430,7 +444,7 @@ static int run(struct job *j, struct vl_err *e)
         return e->code;
     vl_totals_metrics(&j->sum, u, &metrics);
     if (!publish(j, j->plan.steps, vl_meta_get(&metrics, "metrics"), e)) {
-        vl_version_name(name, j->s.current);
+        vl_version_name(name, j->made);
         vl_info(&u->x->log,
                 "%" PRId64 " optimizer steps on %" PRId64 " rows and %" PRId64
                 " tokens in all, lr %.3g, %.1f %% of weights changed a step",
@@ -478,6 +492,7 @@ int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if (!done && run(&j, e))
         goto out;
 out:
+    vl_update_log_close(&j.u);
     vl_plan_free(&j.plan);
     vl_metrics_free(&j.sum.corr);
     vl_update_data_free(&j.u.data);

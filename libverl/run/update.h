@@ -18,13 +18,17 @@
 #include "libverl/model/state.h"
 #include "libverl/run/infer.h"
 
+#include <stdio.h>
+
 enum vl_role { VL_ROLE_ACTOR, VL_ROLE_CRITIC, VL_ROLE_SFT, VL_ROLE_DPO };
 
 struct vl_update_opts {
     enum vl_role role;
     /* train state */
     const char *from; /* "v12", "12" or NULL: `current` */
+    int keep_current; /* with from: the link stays where another version is current */
     int64_t keep;
+    const char *log; /* file of a JSON line a step, or NULL */
     int stale_ok;
     const char *path; /* model.path: what an empty state is filled from when there is no -m */
     /* optimizer */
@@ -162,6 +166,7 @@ struct vl_update {
     int64_t from; /* -1 = not given */
     int64_t t;    /* the optimizer's step count so far */
     int64_t lag; /* versions between the weights that made a column and those updated; -1 unknown */
+    FILE *log;   /* of --log; NULL: none, or not rank 0 */
 };
 
 /* Checks the options that need no data. */
@@ -234,5 +239,12 @@ void vl_totals_metrics(struct vl_update_totals *t, const struct vl_update *u, st
 
 /* verl-update. opts: struct vl_update_opts. */
 int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e) VL_MUST_CHECK;
+
+/* (update_log.c) Opens --log, if it is given, keeping the lines of the first `start` steps; appends
+ * the line of one step. VL_E_CREATE, VL_E_IO. Rank 0 works, the others do nothing. */
+int vl_update_log_open(struct vl_update *u, int64_t start, struct vl_err *e) VL_MUST_CHECK;
+int vl_update_log_step(struct vl_update *u, int64_t global_step, int64_t step, double lr,
+                       const struct vl_step_result *r, struct vl_err *e) VL_MUST_CHECK;
+void vl_update_log_close(struct vl_update *u);
 
 #endif

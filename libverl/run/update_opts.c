@@ -92,6 +92,8 @@ int vl_update_check(struct vl_update *u, struct vl_err *e)
     u->from = o->from ? vl_version_parse(o->from) : -1;
     if (o->from && u->from < 0)
         return vl_fail(e, VL_E_USAGE, "--from %s: expected a version such as v12", o->from);
+    if (o->keep_current && !o->from)
+        return vl_fail(e, VL_E_USAGE, "--keep-current has no effect without --from");
     if (vl_optim_parse(&u->optim, o, e) || vl_agg_parse(&u->agg, o->agg, e))
         return e->code;
     if (o->loss_scale_factor == 0)
