@@ -16,9 +16,10 @@ cat >stubs/python <<'EOS'
 #!/bin/sh
 [ "$1" = -c ] && { echo 9.9.9; exit; }
 echo "$@" >>"$T/torch.args"
+turn=0
 echo "ready check=${STUB_CHECK:--} torch 9.9.9"
 while read -r _; do
-    [ -z "${STUB_DIES:-}" ] || { echo "RuntimeError: no room" >&2; exit 1; }
+    [ "$((turn += 1))" != "${STUB_DIES:-}" ] || { echo "RuntimeError: no room" >&2; exit 1; }
     echo "sample tok/s 0.5 seconds 0.1 iterations 1 peak_mib 1000"
 done
 EOS
@@ -41,8 +42,8 @@ ok "every line without a peer, and the block" '
         grep -Eq "^$l +(bf16|fp32) +[0-9.]+  - +-  - " out || { echo "no $l"; false; }
         grep -q "^| $l |" history.md
     done
-    [ "$(grep -c "^| bf16 | .* | *[0-9]* .*|$" out)" = 5 ]
-    [ "$(grep -c "^| fp32 | " history.md)" = 5 ]
+    [ "$(grep -c "^| toy *| bf16 | .* | *[0-9]* .*|$" out)" = 5 ]
+    [ "$(grep -c "^| toy *| fp32 | " history.md)" = 5 ]
     grep -Eq "^## [0-9]{4}-[0-9]{2}-[0-9]{2}, " history.md
     grep -q "^verl [0-9.]* cpu " history.md
     run -r 1 -p none -l decode1 --append=history.md
@@ -67,7 +68,7 @@ ok "a busy machine is not judged, nor are too few turns" '
     PYTHON=$T/stubs/python run -r 2 -x 1000 -p torch -l decode1
     grep -q "  too few turns$" out'
 ok "a peer that fails is said so and ours goes on" '
-    STUB_DIES=1 PYTHON=$T/stubs/python run -r 2 -x 1000 -p torch -l decode1
+    STUB_DIES=2 PYTHON=$T/stubs/python run -r 2 -x 1000 -p torch -l decode1
     grep -q "^torch: failed in decode1: RuntimeError: no room$" err
     grep -Eq "^decode1 +bf16 +[0-9.]+  - +-  - " out
     PYTHON=$T/no-such run -r 1 -p torch -l decode1
@@ -87,6 +88,7 @@ ok "wrong words are refused, and --help names every line" '
     exits 64 peers -t 100000 2>err
     exits 64 peers --frobnicate 2>err
     exits 64 "$REPO/tests/bench/peers" -S huge 2>err
+    exits 64 "$BUILD/bench/bench_gemm" 64 3 1 64 64 2>err
     exits 64 "$BUILD/bench/bench_engine" decode -m models/toy -r 3 -n 2 2>err
     peers --help | tr -d "\n" | tr -s " " >help
     for l in decode64 decode1 logp-bf16 train-grpo rollout memory gemm; do grep -q "$l" help; done'

@@ -1,6 +1,6 @@
 /* bench_gemm.c - the backend's products for a model's matrices, as a share of what the cores can do.
  *
- *   bench_gemm MODEL [THREADS [SECONDS]]
+ *   bench_gemm HIDDEN HEADS KV_HEADS FFN VOCAB [THREADS [SECONDS]]
  *
  * For each matrix of a layer and the head, 1, 8, 64 and 512 rows, fp32 and bf16:
  *
@@ -181,24 +181,28 @@ static int measure_model(const struct vl_config *c, enum vl_compute ct, struct v
 
 int main(int argc, char **argv)
 {
-    struct vl_model *m = NULL;
+    struct vl_config c = { 0 };
+    int64_t *dim[] = { &c.C, &c.H, &c.K, &c.F, &c.V };
     struct vl_err e = { 0 };
+    int bad = argc < 6 || argc > 8;
 
-    if (argc < 2 || argc > 4) {
-        fprintf(stderr, "usage: bench_gemm MODEL [THREADS [SECONDS]]\n");
+    for (int i = 0; !bad && i < 5; i++) {
+        *dim[i] = atoll(argv[i + 1]);
+        bad = *dim[i] < 1 || *dim[i] > 1 << 20;
+    }
+    if (bad || c.C % c.H) {
+        fprintf(stderr, "usage: bench_gemm HIDDEN HEADS KV_HEADS FFN VOCAB [THREADS [SECONDS]]\n");
         return VL_E_USAGE;
     }
-    threads = argc > 2 ? atoi(argv[2]) : 1;
+    c.D = c.C / c.H;
+    threads = argc > 6 ? atoi(argv[6]) : 1;
     threads = threads > 0 ? threads : 1;
-    least = argc > 3 ? atof(argv[3]) : least;
-    if (!vl_model_open(&m, argv[1], VL_HEAD_LM, 0, &e) &&
-        !vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&m->cfg, VL_COMPUTE_F32, &e))
-        (void)!measure_model(&m->cfg, VL_COMPUTE_BF16, &e);
+    least = argc > 7 ? atof(argv[7]) : least;
+    if (!vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&c, VL_COMPUTE_F32, &e))
+        (void)!measure_model(&c, VL_COMPUTE_BF16, &e);
     if (e.code)
         fprintf(stderr, "bench_gemm: %s\n", e.msg);
     if (be)
         be->close(be);
-    if (m)
-        vl_model_free(m);
     return e.code;
 }
