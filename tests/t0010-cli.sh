@@ -32,6 +32,16 @@ for p in $programs; do
         printf 'trainer:\n  total_epochs: 1\n  total_epoch: 2\n' >bad.yaml
         exits 64 $p -c bad.yaml 2>err
         grep -q '^$p: bad.yaml:3: unknown key .trainer.total_epoch' err"
+    ok "$p: an empty value is no number: 64 (an unset variable of a script)" "
+        $p --help | awk 'function flush() { if (name && text ~ /an integer from|a number from/) print name; name = text = \"\" }
+            /^ +(-., )?--/ { flush(); name = \$1 ~ /^-.,\$/ ? \$2 : \$1 }
+            /^[^ ]|^\$|^      [a-z]/ { flush() }
+            { sub(/^ +/, \"\"); text = text \" \" \$0 } END { flush() }' | sort -u >names
+        [ -s names ]
+        while read -r name; do
+            exits 64 $p \$name '' 2>err </dev/null
+            grep -q 'found \"\"' err
+        done <names"
     ok "$p: a config file that is not there is 66" "exits 66 $p -c none.yaml 2>err; grep -q none.yaml err"
     ok "$p: keys of others are accepted and listed by --print-config=ignored" "
         exits 0 $p trainer.esi_redundant_time=7 --print-config=ignored >out

@@ -316,9 +316,8 @@ static void apply_option(struct vl_parsed *p, const struct vl_opt *o, const char
     const char *slot = vl_opt_slot(o, name);
     struct vl_conf_entry *e = vl_conf_get(&p->conf, slot);
     int null = (o->flags & VL_F_NULLABLE) && !strcmp(value, "null");
-    struct vl_yaml *item = vl_yaml_scalar(value,
-                                          !null && (o->type == VL_T_STR || o->type == VL_T_LIST)),
-                   *list;
+    int text = o->type == VL_T_STR || o->type == VL_T_LIST || !*value; /* "" is no null */
+    struct vl_yaml *item = vl_yaml_scalar(value, !null && text), *list;
 
     snprintf(source, sizeof source, "--%s", o->name);
     if (o->type != VL_T_LIST) {
