@@ -32,6 +32,13 @@ static int bad(struct scan *s, size_t at, const char *expected)
 {
     char found[40];
 
+    if ((s->n - at >= 3 && at < s->n && !memcmp(s->s + at, "NaN", 3)) ||
+        (s->n - at >= 8 && at < s->n && !memcmp(s->s + at, "Infinity", 8)))
+        return vl_fail(
+            s->e, VL_E_DATA,
+            "%s: not JSON at byte %zu: found %.*s, which JSON has not; write null or the "
+            "text \"NaN\" (Python: json.dumps(..., allow_nan=False) finds such numbers)",
+            s->name, at, s->s[at] == 'N' ? 3 : 8, s->s + at);
     if (at >= s->n)
         snprintf(found, sizeof found, "the text ends");
     else if (s->s[at] > 0x20 && s->s[at] < 0x7F)

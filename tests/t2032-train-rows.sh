@@ -131,7 +131,7 @@ ok "conversations that cannot be trained on" '
     done
     echo "{\"messages\": [$u]}" | exits 65 data --sft - 2>err; grep -q "no assistant message" err
     echo "{\"messages\": [$a]}" | exits 65 data --sft - 2>err; grep -q "first message is the assistant" err
-    echo "{\"messages\": [{\"content\": 1}]}" | exits 65 data --sft - 2>err; grep -q "messages is a list, wanted a list of {role, content}" err
+    echo "{\"messages\": [{\"content\": 1}]}" | exits 65 data --sft - 2>err; grep -q "messages\[0\].role is missing, wanted a string" err
     echo "{\"prompt\": \"x\"}" | exits 65 data --sft - 2>err; grep -q "response is missing" err
     exits 64 data talk.jsonl --mask last 2>err; grep -q "without --sft" err
     exits 64 data talk.jsonl --sft --preference 2>err

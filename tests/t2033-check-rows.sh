@@ -58,6 +58,57 @@ ok "all that is wrong is reported together, by reason, with file and line" '
     grep -q "these rows will not do: 4 bad rows (--skip-bad leaves them out), 1 rows without a scorer" err
     j "[.bad[0].rows, .bad[0].first, .special_tokens.rows, .repeated_prompts.first, .no_ground_truth]" \
         "[2,[\"bad.jsonl:2\",\"bad.jsonl:5\"],1,[\"bad.jsonl:8\"],2]"'
+ok "files of another kind are told what they look like, once, with the command for lines" '
+    jq . good.jsonl >pretty.jsonl
+    jq -s "{data: .}" good.jsonl >nested.json
+    jq -sc "{data: .}" good.jsonl >nested1.json
+    printf "prompt,answer\nwhat is 1+1,2\n" >table.csv
+    for f in pretty.jsonl nested.json table.csv; do
+        exits 65 verl-data -q -m "$bytes" --all --skip-bad $f -o no.dp 2>err.$f
+        [ "$(wc -l <err.$f)" = 1 ]
+    done
+    exits 65 verl-data -q -m "$bytes" --all nested1.json -o no.dp 2>err.nested1.json
+    grep -q "pretty.jsonl: JSON objects over several lines.*: jq -c . pretty.jsonl > rows.jsonl" err.pretty.jsonl
+    grep -q "nested.json: one object, whose member data holds the rows.*: jq -c .\.\[\"data\"\]\[\]. nested.json" err.nested.json
+    grep -q "its member data seems to hold the rows" err.nested1.json
+    grep -q "table.csv: looks like a table (CSV)" err.table.csv
+    jq -c . pretty.jsonl >rows.jsonl; check rows.jsonl
+    jq -c ".[\"data\"][]" nested.json >rows.jsonl; check rows.jsonl
+    if command -v python3 >/dev/null; then
+        sed -n "s/.*: \(python3 -c .*\)/\1/p" err.table.csv >convert.sh
+        sh convert.sh
+        [ "$(jq -r .answer rows.jsonl)" = 2 ]
+    fi
+    exits 65 verl-data -q -m "$bytes" --check pretty.jsonl >out 2>err
+    [ ! -s out ]'
+ok "messages are checked before the template sees them; the fault is named" '
+    while IFS="|" read -r messages want; do
+        echo "{\"prompt\": $messages}" >m.jsonl
+        exits 65 verl-data -q -m "$bytes" --all m.jsonl -o no.dp 2>err
+        grep -q "m.jsonl:1: $want" err || { cat err; false; }
+    done <<"END"
+[{"role":"user","content":"a"},{"role":"user"}]|prompt.1..content is missing, wanted a string
+[{"role":"user","content":null}]|prompt.0..content is null, wanted a string
+[{"role":7,"content":"a"}]|prompt.0..role is a number, wanted a string
+[{"role":"user","content":"a"},"b"]|prompt.1. is a string, wanted a message
+[{"role":"user","content":{"a":1}}]|prompt.0..content is an object, wanted a string or a list of texts
+[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image"}]}]|prompt.0..content.1. is of type image: only text is read here
+[{"role":"user","content":[3]}]|prompt.0..content.0. is a number
+["a"]|prompt is a list, wanted a string
+[]|prompt is a list, wanted a string
+END'
+ok "rows with images keep their text only, and are counted" '
+    echo "{\"prompt\": \"a\", \"images\": [{\"path\": \"x.png\"}], \"videos\": []}" >m.jsonl
+    echo "{\"prompt\": \"a\", \"images\": [], \"video\": null}" >>m.jsonl
+    verl-data -m "$bytes" --all m.jsonl -o m.dp 2>err
+    grep -q "1 rows have images, videos or audio: only their text goes to the model" err
+    check m.jsonl
+    grep -q "^media *1 rows" out
+    j .media 1'
+ok "messages without a template: one reason, and nothing about begin tokens" '
+    exits 65 verl-data -q -m "$bytes" --template none --check good.jsonl >out 2>err
+    grep -q "1 rows: the prompt is a list of messages, but --template none was given" out
+    not grep -q "begin token" out'
 ok "with options that accept them the same rows are fine" '
     check bad.jsonl --skip-bad --no-check-scorer
     check bad.jsonl --skip-bad custom_reward_function.path=f.py

@@ -41,6 +41,25 @@ struct vl_lines {
 int vl_lines_read(struct vl_lines *l, const struct vl_strs *names, struct vl_err *e) VL_MUST_CHECK;
 void vl_lines_free(struct vl_lines *l);
 
+/* ---- data_shape.c ---- */
+
+/* VL_E_DATA where a file, whose lines begin at `first`, is of another kind than one object a line:
+ * what it looks like and the command that turns it into lines. */
+int vl_lines_shape(const struct vl_lines *l, int32_t file, int64_t first,
+                   struct vl_err *e) VL_MUST_CHECK;
+/* The first member of an object that is a list of objects; NULL: none. Caller frees. */
+char *vl_rows_member(const struct vl_json *j);
+
+/* ---- data_messages.c ---- */
+
+/* A list that is meant to be messages: its first element is an object. */
+int vl_is_messages(const struct vl_json *j, int64_t at);
+/* Appends the first fault of such a list, "; " before it: "prompt[2].content is missing, ...". A role
+ * is text; so is content, or a list of texts, or there is a call or reasoning in its place. */
+void vl_check_messages(const struct vl_json *j, const char *name, int64_t at, struct vl_buf *bad);
+/* "a list", "missing" (at < 0)... */
+const char *vl_json_kind(const struct vl_json *j, int64_t at);
+
 /* ---- data_row.c ---- */
 
 /* Where the row has what becomes tokens; -1: it has not. */
@@ -87,6 +106,7 @@ struct vl_row_work {
     int ends;    /* whether the template ends conversations: 1 it does, -1 not, 0 not yet asked */
     int lenient; /* --check: an unknown data_source and length are counted, not refused */
     int64_t templated, double_bos, no_bos, straddled, loose;
+    int64_t media; /* rows with images, videos or audio, of which nothing is read */
 };
 
 /* Opens the tokenizer's and the options' parts; close after an error too. */

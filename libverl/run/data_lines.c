@@ -67,7 +67,7 @@ static int cut_list(struct vl_lines *l, int32_t file, int64_t *cap)
 int vl_lines_read(struct vl_lines *l, const struct vl_strs *names, struct vl_err *e)
 {
     struct vl_strs files = { 0 };
-    int64_t cap = 0;
+    int64_t cap = 0, first;
 
     if (vl_files_expand(names, &files, e) == 0) {
         l->path = vl_alloc(files.n * sizeof *l->path);
@@ -79,8 +79,12 @@ int vl_lines_read(struct vl_lines *l, const struct vl_strs *names, struct vl_err
         if (vl_files_read(files.s[i], &l->text[i], e))
             break;
         l->bytes += l->text[i].n;
-        if (!cut_list(l, (int32_t)i, &cap))
+        first = l->n;
+        if (!cut_list(l, (int32_t)i, &cap)) {
             cut(l, (int32_t)i, &cap);
+            if (vl_lines_shape(l, (int32_t)i, first, e))
+                break;
+        }
     }
     vl_files_free(&files);
     return e->code;

@@ -47,7 +47,8 @@ static int tokenize_prompt(struct vl_row_work *w, struct vl_row *r, int64_t at, 
             (void)!vl_row_encode(w, r, text.s, text.n, &r->prompt, e);
         w->templated++;
     }
-    check_bos(w, &r->prompt);
+    if (!e->code)
+        check_bos(w, &r->prompt);
     r->prompt_json = vl_buf_detach(&raw);
     vl_talk_free(&t);
     vl_buf_free(&text);
@@ -207,11 +208,27 @@ static int message_pair(struct vl_row_work *w, struct vl_row *r, struct vl_err *
     return e->code;
 }
 
+/* Whether the row has what a model that sees and hears would get. */
+static int has_media(const struct vl_row *r)
+{
+    static const char *const names[] = { "images", "image", "videos", "video", "audios", "audio" };
+
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        int64_t at = vl_json_get(&r->j, 0, names[k]);
+
+        if (at >= 0 && !vl_json_is(&r->j, at, VL_JSON_NULL) &&
+            !(vl_json_is(&r->j, at, VL_JSON_ARRAY) && !r->j.node[at].count))
+            return 1;
+    }
+    return 0;
+}
+
 int vl_row_tokenize(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
 {
     const struct vl_row_parts *p = &r->parts;
     const int64_t at[] = { p->prompt, p->messages, p->answer[0], p->answer[1] };
 
+    w->media += has_media(r);
     for (int k = 0; k < 4; k++)
         r->special += at[k] < 0 ? 0 : vl_count_special(w, &r->j, at[k]);
     if (w->o->sft)

@@ -160,6 +160,11 @@ void vl_check_text(struct vl_buf *b, const struct vl_check *c, const struct vl_r
     put_problems(b, c, w);
     if (c->truncated)
         vl_buf_printf(b, "truncated        %" PRId64 " rows\n", c->truncated);
+    if (w->media)
+        vl_buf_printf(b,
+                      "media            %" PRId64
+                      " rows have images, videos or audio: only their text is read\n",
+                      w->media);
     if (w->double_bos)
         vl_buf_printf(b, "begin token      more than one in %" PRId64 " rows\n", w->double_bos);
     if (w->no_bos)
@@ -277,6 +282,7 @@ void vl_check_json(struct vl_buf *b, const struct vl_check *c, const struct vl_r
     put_kind(b, w, "overlong", &c->over);
     put_count(b, "truncated", c->truncated);
     put_kind(b, w, "special_tokens", &c->spells);
+    put_count(b, "media", w->media);
     put_count(b, "double_begin_token", w->double_bos);
     put_count(b, "no_begin_token", w->no_bos);
     put_count(b, "untrained", c->untrained);

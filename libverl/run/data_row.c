@@ -127,34 +127,13 @@ static int64_t member(const struct vl_row *r, const char *key)
     return vl_json_get(&r->j, 0, key);
 }
 
-static const char *type_name(const struct vl_row *r, int64_t at)
-{
-    static const char *const name[] = { "null",     "false",  "true",     "a number",
-                                        "a string", "a list", "an object" };
-
-    return at < 0 ? "missing" : name[r->j.node[at].type];
-}
-
-/* A list of objects with a role each. */
-static int is_messages(const struct vl_row *r, int64_t at)
-{
-    uint32_t k, c;
-
-    if (!vl_json_is(&r->j, at, VL_JSON_ARRAY) || !r->j.node[at].count)
-        return 0;
-    for (k = 0, c = (uint32_t)at + 1; k < r->j.node[at].count; k++, c = r->j.node[c].next)
-        if (!vl_json_is(&r->j, vl_json_get(&r->j, c, "role"), VL_JSON_STRING))
-            return 0;
-    return 1;
-}
-
 static void complain(struct vl_buf *b, const struct vl_row *r, const char *name, int64_t at,
                      const char *wanted)
 {
     int null = at < 0 && vl_json_is(&r->j, member(r, name), VL_JSON_NULL); /* counts as missing */
 
     vl_buf_printf(b, "%s%s is %s, wanted %s", b->n ? "; " : "", name,
-                  null ? "null" : type_name(r, at), wanted);
+                  null ? "null" : vl_json_kind(&r->j, at), wanted);
 }
 
 static void list_members(const struct vl_row *r, struct vl_buf *b)
@@ -216,11 +195,13 @@ static void check_answers(const struct vl_row_work *w, const struct vl_row *r, i
     for (int k = 0; k < n; k++) {
         int64_t at = p->answer[k];
 
-        if (!is_string(r, at) && !is_messages(r, at))
+        if (!is_string(r, at) && !vl_is_messages(&r->j, at))
             complain(bad, r, name[k], at, "a string or a list of messages");
-        else if (k && is_string(r, at) != is_string(r, p->answer[0]))
+        else
+            vl_check_messages(&r->j, name[k], at, bad);
+        if (k && is_string(r, at) != is_string(r, p->answer[0]))
             complain(bad, r, name[k], at, "the same as chosen");
-        lists |= is_messages(r, at);
+        lists |= vl_is_messages(&r->j, at);
     }
     if (lists && is_string(r, p->prompt) && !w->o->chat)
         complain(bad, r, w->o->prompt_key, p->prompt,
@@ -234,14 +215,17 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
     const struct vl_data_opts *o = w->o;
     const struct vl_row_parts *p = &r->parts;
     struct vl_buf bad = { 0 }, have = { 0 };
+    char *rows;
     int talk = o->sft && (o->multiturn || p->messages >= 0);
 
-    if (talk && !is_messages(r, p->messages))
+    if (talk && !vl_is_messages(&r->j, p->messages))
         complain(&bad, r, o->messages_key, p->messages, "a list of {role, content} messages");
     if (!talk && !(o->preference && p->prompt < 0) && !is_string(r, p->prompt) &&
-        !is_messages(r, p->prompt))
+        !vl_is_messages(&r->j, p->prompt))
         complain(&bad, r, o->prompt_key, p->prompt,
                  "a string or a list of {role, content} messages");
+    vl_check_messages(&r->j, talk ? o->messages_key : o->prompt_key, talk ? p->messages : p->prompt,
+                      &bad);
     if (o->preference)
         check_answers(w, r, 2, pair, &bad);
     if (o->sft && !talk)
@@ -252,9 +236,16 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
     check_optional(r, "extra_info", VL_JSON_OBJECT, "an object", &bad);
     check_optional(r, o->tools_key, VL_JSON_ARRAY, "a list", &bad);
     if (bad.n) {
+        rows = p->prompt < 0 && w->lines->n == 1 ? vl_rows_member(&r->j) : NULL;
         list_members(r, &have);
-        vl_fail(e, VL_E_DATA, "%.500s (the row has: %.300s)%s", bad.s, have.n ? have.s : "nothing",
-                w->o->map ? "" : "; --map FILTER makes such a row of any other");
+        vl_fail(
+            e, VL_E_DATA, "%.500s (the row has: %.300s)%s%s%s", bad.s, have.n ? have.s : "nothing",
+            rows        ? "; its member "
+            : w->o->map ? ""
+                        : "; --map FILTER makes such a row of any other",
+            rows ? rows : "",
+            rows ? " seems to hold the rows: give them one a line, by jq -c '.NAME[]' FILE" : "");
+        free(rows);
     }
     vl_buf_free(&bad);
     vl_buf_free(&have);
@@ -389,7 +380,7 @@ static int open_row(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
         vl_json_parse(&r->j, r->json, strlen(r->json), "", e))
         return e->code;
     if (!vl_json_is(&r->j, 0, VL_JSON_OBJECT))
-        return vl_fail(e, VL_E_DATA, "the row is %s, wanted an object", type_name(r, 0));
+        return vl_fail(e, VL_E_DATA, "the row is %s, wanted an object", vl_json_kind(&r->j, 0));
     find_parts(w, r);
     return check_members(w, r, e) || check_scorer(w, r, e);
 }

@@ -383,6 +383,10 @@ static void report(struct data *d)
                 d->work.loose);
     if (same)
         vl_warn(log, "%" PRId64 " pairs have the same tokens as chosen and as rejected", same);
+    if (d->work.media)
+        vl_warn(log,
+                "%" PRId64 " rows have images, videos or audio: only their text goes to the model",
+                d->work.media);
     if (d->untrained)
         vl_warn(log, "%" PRId64 " rows have no token to train on", d->untrained);
     if (d->work.no_bos)

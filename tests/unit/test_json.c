@@ -161,6 +161,15 @@ static void test_depth(void **state)
     assert_int_equal(parse(&j, s, 1026, &e), VL_E_DATA);
     assert_non_null(strstr(e.msg, "deeper than 512"));
     vl_json_free(&j);
+    for (int k = 0; k < 3; k++) { /* what Python writes by default */
+        static const char *const text[] = { "{\"a\": NaN}", "[-Infinity]", "Infinity" };
+        struct vl_json x = { 0 };
+        struct vl_err no = { 0 };
+
+        assert_int_equal(vl_json_parse(&x, text[k], strlen(text[k]), "f", &no), VL_E_DATA);
+        assert_non_null(strstr(no.msg, "which JSON has not; write null"));
+        vl_json_free(&x);
+    }
 }
 
 static void test_limit(void **state)
