@@ -112,6 +112,11 @@ ok 'a rule that fails on a row follows --on-error; prime gives 0 and counts it (
     grep -q "row 0 .*: regex: the pattern takes too many steps" err
     score --rule "regex,pattern=^(a|aa)+$" --on-error invalid -i hard.dp -o h.dp 2>err
     [ "$(see h.dp .score)" = NaN ]
+    jq -nc "{uid: \"0-0\", sample: 0, truth: \"1\", response: \"[1]\"}" | batch loop.dp
+    for schema in "{\"\$ref\":\"#\"}" "{\"anyOf\":[{\"\$ref\":\"#\"}]}" "{\"not\":{\"\$ref\":\"#\"}}"; do
+        exits 65 score --rule "json,schema=$schema" -i loop.dp -o no.dp 2>err
+        grep -q "row 0 .*: json: the schema refers to itself too often on this response" err
+    done
     score --rule "regex,pattern=^(a|aa)+$" reward_manager.name=prime -i hard.dp -o h.dp 2>err
     [ "$(see h.dp .score)" = 0 ]
     [ "$(meta h.dp ".metrics[\"reward/failed\"]")" = 1 ]

@@ -17,6 +17,7 @@ enum form {
     SCHEMAS,    /* a list of schemas */
     SCHEMA_MAP, /* names to schemas */
     NUMBER,     /* a number */
+    POSITIVE,   /* a number above 0 */
     SIZE,       /* a whole number, not negative */
     TEXTS,      /* a list of strings */
     LIST,       /* a list */
@@ -48,7 +49,7 @@ static const struct {
     { "maximum", NUMBER },
     { "exclusiveMinimum", NUMBER },
     { "exclusiveMaximum", NUMBER },
-    { "multipleOf", NUMBER },
+    { "multipleOf", POSITIVE },
     { "minLength", SIZE },
     { "maxLength", SIZE },
     { "pattern", REGEX },
@@ -76,6 +77,7 @@ static const char *const forms[] = {
     "a list of schemas that is not empty",
     "an object of schemas",
     "a number",
+    "a number above 0",
     "a whole number from 0 on",
     "a list of strings",
     "a list",
@@ -149,12 +151,15 @@ static int read_value(struct reader *r, enum form form, int64_t v)
                : form == TYPES      ? list || is_type(j, v)
                                     : list;
     int64_t c = v + 1, whole;
+    double x;
 
     switch (form) {
     case SCHEMA:
         return map || vl_json_bool(j, v, &flag) ? (read_schema(r, v), 1) : 0;
     case NUMBER:
         return vl_json_is(j, v, VL_JSON_NUMBER);
+    case POSITIVE:
+        return vl_json_f64(j, v, &x) && x > 0;
     case SIZE:
         return vl_json_i64(j, v, &whole) && whole >= 0;
     case FLAG:

@@ -17,7 +17,8 @@ struct check {
     const struct vl_json *j;
     struct vl_buf *why; /* of the first fault; NULL inside anyOf and the like */
     int64_t steps;
-    int depth, gone; /* gone: a limit was passed */
+    int depth;
+    const char *gone; /* which limit was passed; NULL: none */
 };
 
 static int valid(struct check *c, int64_t schema, int64_t i);
@@ -38,11 +39,8 @@ VL_PRINTF(2, 3) static int fault(struct check *c, const char *fmt, ...)
 
 static int over(struct check *c, const char *what)
 {
-    if (c->why && !c->gone) {
-        vl_buf_reset(c->why);
-        vl_buf_str(c->why, what);
-    }
-    c->gone = 1;
+    if (!c->gone)
+        c->gone = what;
     return 0;
 }
 
@@ -396,5 +394,10 @@ int vl_schema_check(const struct vl_schema *s, const struct vl_json *j, int64_t 
     struct check c = { .s = s, .j = j, .why = why };
     int fine = valid(&c, 0, i);
 
-    return c.gone ? -1 : fine;
+    if (c.gone) {
+        vl_buf_reset(why);
+        vl_buf_str(why, c.gone);
+        return -1;
+    }
+    return fine;
 }

@@ -353,6 +353,7 @@ static void schemas_that_are_refused(void **state)
         { "{\"items\":[{}]}", "items must be a schema" },
         { "{\"anyOf\":[]}", "anyOf must be a list" },
         { "{\"minItems\":-1}", "minItems must be a whole number" },
+        { "{\"multipleOf\":0}", "multipleOf must be a number above 0" },
         { "{\"pattern\":\"(\"}", "pattern (" },
         { "{\"$ref\":\"#/$defs/none\"}", "$ref must be" },
         { "[]", "is no schema" },
