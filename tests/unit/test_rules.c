@@ -462,7 +462,8 @@ static void specs_that_are_refused(void **state)
         { "regex", "needs pattern" },
         { "regex,pattern=(", "missing closing parenthesis" },
         { "tags,tags=[\"a b\"]", "give a list of names" },
-        { "tags,tags=[\"a\"]x", "follows a value" },
+        { "tags,tags=[\"a\"]x", "give a list of names" },
+        { "tags,as=\"a\"x", "follows a value" },
         { "json,schema=none.json", "none.json" },
     };
 
