@@ -4,31 +4,25 @@
  * tables are kept as they are; everything else of tokenizer.json is kept as JSON, so it is read,
  * checked and refused by the same code.
  *
- * A file is used when it belongs to the user (a checksum is no signature), its header names this
- * format, this release and the hash and length of the tokenizer.json at hand, its checksum is right and
- * every index in it is in bounds; else the tokenizer is read as if there were none and the file is
- * written anew, aside and renamed. Nothing here is an error. A named pipe must not hold us, either.
+ * A file is used when its header names this format, this release and the hash and length of the
+ * tokenizer.json at hand, its checksum is right and every index in it is in bounds; else the tokenizer
+ * is read as if there were none and the file is written anew (cache.h).
  *
  * Layout: struct head, then the parts at multiples of 64 bytes; integers as this machine has them. */
 #include "libverl/text/tok_load.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
 
-#include "libverl/base/fs.h"
+#include "libverl/base/cache.h"
 
-#define MAGIC         "verl tok"
-#define FORMAT        1  /* raise it when a table or its hash function changes */
-#define STALE_SECONDS 60 /* a file being written for that long was left behind */
+#define MAGIC  "verl tok"
+#define FORMAT 1 /* raise it when a table or its hash function changes */
 
 enum part {
     REST, /* tokenizer.json without the vocabulary and the merges */
@@ -60,25 +54,12 @@ struct head {
     } part[PARTS];
 };
 
-/* $VERL_CACHE, $XDG_CACHE_HOME/verl or ~/.cache/verl; NULL: no cache. Caller frees. */
-static char *cache_dir(void)
-{
-    const char *own = getenv("VERL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-
-    if (own)
-        return strcmp(own, "off") == 0 || !*own ? NULL : vl_strdup(own);
-    if (xdg && *xdg == '/')
-        return vl_asprintf("%s/verl", xdg);
-    return home && *home == '/' ? vl_asprintf("%s/.cache/verl", home) : NULL;
-}
-
 char *vl_tok_cache_path(const struct vl_tok *t, size_t source_n)
 {
-    char *dir = source_n >= VL_TOK_CACHE_MIN ? cache_dir() : NULL,
-         *path = dir ? vl_asprintf("%s/tokenizer-%s", dir, t->hash) : NULL;
+    char name[64];
 
-    free(dir);
-    return path;
+    snprintf(name, sizeof name, "tokenizer-%s", t->hash);
+    return source_n >= VL_TOK_CACHE_MIN ? vl_cache_path(name) : NULL;
 }
 
 /* ---- using one ---- */
@@ -219,22 +200,21 @@ static void use(struct vl_tok *t, void *map, size_t n)
 int vl_tok_cache_use(struct vl_tok *t, const char *path, size_t source_n, const char **rest,
                      size_t *n)
 {
-    int fd = path ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-    struct stat st;
     void *map = MAP_FAILED;
+    size_t size = 0;
+    int fd = vl_cache_open(path, &size);
 
     if (fd < 0)
         return 0;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size > 0)
-        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    map = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
         return 0;
-    if (!is_good(map, (size_t)st.st_size, t, source_n)) {
-        munmap(map, (size_t)st.st_size);
+    if (!is_good(map, size, t, source_n)) {
+        munmap(map, size);
         return 0;
     }
-    use(t, map, (size_t)st.st_size);
+    use(t, map, size);
     *rest = part_of(map, REST);
     *n = ((const struct head *)map)->part[REST].n;
     return 1;
@@ -322,48 +302,21 @@ static void build(struct vl_load *l, size_t source_n, struct vl_buf *b)
     vl_buf_free(&rest);
 }
 
-static int write_all(int fd, const char *s, size_t n)
+struct making {
+    struct vl_load *l;
+    size_t source_n;
+};
+
+static void fill(void *arg, struct vl_buf *out)
 {
-    while (n) {
-        ssize_t k = write(fd, s, n);
+    struct making *m = arg;
 
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return 0;
-        s += k, n -= (size_t)k;
-    }
-    return 1;
-}
-
-/* One process writes at a time: many ranks start at once, and a home directory may be far away. */
-static int open_aside(const char *aside)
-{
-    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    struct stat st;
-
-    if (fd < 0 && errno == EEXIST && stat(aside, &st) == 0 &&
-        time(NULL) - st.st_mtime > STALE_SECONDS)
-        unlink(aside); /* the next one who comes will write */
-    return fd;
+    build(m->l, m->source_n, out);
 }
 
 void vl_tok_cache_make(struct vl_load *l, const char *path, size_t source_n)
 {
-    char *aside = vl_asprintf("%s.new", path), *dir = cache_dir();
-    struct vl_buf b = { 0 };
-    struct vl_err e = { 0 };
-    int fd = -1, ok;
+    struct making m = { l, source_n };
 
-    if (dir && vl_fs_mkdirs(dir, &e) == 0)
-        fd = open_aside(aside);
-    if (fd >= 0) {
-        build(l, source_n, &b);
-        ok = write_all(fd, b.s, b.n);
-        if (close(fd) || !ok || rename(aside, path))
-            unlink(aside);
-    }
-    vl_buf_free(&b);
-    free(aside);
-    free(dir);
+    vl_cache_write(path, fill, &m);
 }
