@@ -404,4 +404,63 @@ ok "the examples of verl-data(1) run" '
     sh -e ex.sh
     [ "$(rows prompts.dp . | wc -l)" = 64 ]'
 
+# What all rows say is found out once; every later step takes it from the cache, with the same bytes.
+jq -nc 'range(3000) | {prompt: ("p" * (. % 40) + " \(.)"), data_source: "exact", note: ("x" * 330)},
+    (select(. == 1234) | {prompt: 5})' >big.jsonl
+big() { # big OPTION... -> b.dp
+    verl-data big.jsonl -m "$bytes" --batch-size 16 -o b.dp "$@"
+}
+export VERL_CACHE="$T/cache"
+kept() { ls "$VERL_CACHE" | grep -c "^rows-" || :; }
+ok "rows that are kept are remembered: the same batch, counts and messages as without a cache" '
+    for o in "--truncation filter --max-prompt-length 20 --skip-bad" "--skip-bad" "--skip-bad --validate --all"; do
+        VERL_CACHE=off big $o --step 7 2>off.err
+        mv b.dp off.dp
+        for i in 1 2; do
+            big $o --step 7 2>err
+            cmp b.dp off.dp
+            sed "s/[0-9.]* s.*//; s/, [0-9.]* [a-zA-Z]*B.*//" err >a; sed "s/[0-9.]* s.*//; s/, [0-9.]* [a-zA-Z]*B.*//" off.err >b
+            diff a b
+        done
+    done
+    grep -q "1 bad rows skipped, the first: big.jsonl:1236: prompt is a number" off.err
+    [ "$(kept)" = 2 ]'
+ok "another row, option or template is another entry; a bad row is told of again" '
+    exits 65 big --step 7 2>err
+    exits 65 big --step 7 2>err
+    grep -q "big.jsonl:1236: prompt is a number" err
+    [ "$(kept)" = 2 ]
+    big --skip-bad --truncation filter --max-prompt-length 21 --step 7 2>err
+    [ "$(kept)" = 3 ]
+    big --skip-bad --truncation filter --max-prompt-length 21 --step 8 2>err
+    [ "$(kept)" = 3 ]
+    sed -i "s/ 2999\"/ 2998\"/" big.jsonl
+    big --skip-bad --truncation filter --max-prompt-length 21 --step 8 2>err
+    [ "$(kept)" = 4 ]
+    big --skip-bad --map ".x = now" --step 8 2>err
+    [ "$(kept)" = 4 ]'
+ok "a cache file that is damaged, cut or no file is as good as none" '
+    rm -rf "$VERL_CACHE"
+    big --skip-bad --truncation filter --max-prompt-length 20 --step 9 2>err
+    mv b.dp want.dp
+    f=$(echo "$VERL_CACHE"/rows-*)
+    size=$(wc -c <"$f")
+    cp "$f" good
+    for at in 0 9 40 60 100 200 $((size - 1)); do
+        cp good "$f"
+        printf "\\377" | dd of="$f" bs=1 seek=$at conv=notrunc 2>/dev/null
+        cmp -s good "$f" && continue
+        big --skip-bad --truncation filter --max-prompt-length 20 --step 9 2>err
+        cmp b.dp want.dp
+        cmp good "$f" # made anew
+    done
+    head -c $((size / 2)) good >"$f"
+    big --skip-bad --truncation filter --max-prompt-length 20 --step 9 2>err
+    cmp b.dp want.dp
+    rm "$f"; mkdir "$f"
+    big --skip-bad --truncation filter --max-prompt-length 20 --step 9 2>err
+    cmp b.dp want.dp
+    rmdir "$f"; mkfifo "$f"
+    big --skip-bad --truncation filter --max-prompt-length 20 --step 9 2>err
+    cmp b.dp want.dp'
 done_testing

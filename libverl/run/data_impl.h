@@ -132,6 +132,26 @@ int vl_row_wants_scorer(const struct vl_data_opts *o);
 /* What verl-reward will score rows of this source with, for people; NULL: nothing. */
 const char *vl_row_scorer(const struct vl_row_work *w, const char *source, size_t n);
 
+/* ---- data_kept.c ---- */
+
+/* Which of the candidates are kept, remembered between programs (cache.h). */
+struct vl_kept {
+    int known;          /* bit, counts and first_bad are those of an earlier run */
+    unsigned char *bit; /* candidate i is kept when bit i % 8 of byte i / 8 is set; or NULL */
+    int64_t rows;       /* candidates */
+    struct vl_kept_counts {
+        int64_t bad, overlong, templated, double_bos, no_bos, straddled, loose, media;
+    } counts;
+    char *first_bad; /* or NULL */
+    char *path;      /* NULL: is not to be remembered */
+    uint64_t key[2];
+};
+/* Looks up what an earlier run found for these rows, options and tokenizer. */
+void vl_kept_open(struct vl_kept *k, const struct vl_row_work *w, const struct vl_row *row,
+                  int64_t n);
+/* good: what the caller filled in is right and may be remembered. Frees. */
+void vl_kept_close(struct vl_kept *k, int good);
+
 /* ---- data_check.c ---- */
 
 struct vl_check; /* what --check has seen so far */

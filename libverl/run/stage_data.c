@@ -5,6 +5,7 @@
 #include "libverl/run/data_impl.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ struct data {
     struct vl_data_meta m;
     int64_t untrained;
     struct vl_err first_bad;
+    struct vl_kept_counts kept; /* of all rows, where some are left out */
 };
 
 /* ---- options ---- */
@@ -234,8 +236,10 @@ static int may_drop(const struct vl_data_opts *o)
     return o->skip_bad || o->filter_overlong || strcmp(o->truncation, "filter") == 0;
 }
 
-static int keep_good(struct data *d, struct vl_err *e)
+/* A row of a training batch is made again when it is drawn: all of them would fill the memory. */
+static int keep_good(struct data *d, struct vl_kept *k, struct vl_err *e)
 {
+    const int again = training(d->o);
     int64_t kept = 0;
 
     for (int64_t i = 0; i < d->nrow; i++) {
@@ -244,6 +248,9 @@ static int keep_good(struct data *d, struct vl_err *e)
         vl_progress(&d->x->log, "rows checked", i + 1, d->nrow, NULL);
         if (!d->row[i].done)
             continue;
+        k->bit[i / 8] |= (unsigned char)(1 << i % 8);
+        if (again)
+            vl_row_free(&d->row[i]);
         if (kept != i) {
             d->row[kept] = d->row[i];
             d->row[i] = (struct vl_row){ 0 };
@@ -252,6 +259,69 @@ static int keep_good(struct data *d, struct vl_err *e)
     }
     d->nrow = kept;
     return 0;
+}
+
+static struct vl_kept_counts counts(const struct data *d)
+{
+    const struct vl_row_work *w = &d->work;
+
+    return (struct vl_kept_counts){ d->m.bad,  d->m.overlong, w->templated, w->double_bos,
+                                    w->no_bos, w->straddled,  w->loose,     w->media };
+}
+
+static void set_counts(struct data *d, const struct vl_kept_counts *c)
+{
+    struct vl_row_work *w = &d->work;
+
+    d->m.bad = c->bad, d->m.overlong = c->overlong;
+    w->templated = c->templated, w->double_bos = c->double_bos, w->no_bos = c->no_bos;
+    w->straddled = c->straddled, w->loose = c->loose, w->media = c->media;
+}
+
+/* What an earlier step found out. */
+static void recall(struct data *d, const struct vl_kept *k)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < k->rows; i++)
+        if (k->bit[i / 8] >> i % 8 & 1)
+            d->row[kept++].index = d->row[i].index;
+    d->nrow = kept;
+    set_counts(d, &k->counts);
+    snprintf(d->first_bad.msg, sizeof d->first_bad.msg, "%s", k->first_bad);
+}
+
+/* Looks at every row, so that one that is bad is told of before a batch is made of others. */
+static int look(struct data *d, struct vl_kept *k, struct vl_err *e)
+{
+    k->bit = vl_alloc((size_t)(k->rows + 7) / 8);
+    if (!d->o->skip_bad && check_lines(d, e))
+        return e->code;
+    if (may_drop(d->o)) {
+        (void)!keep_good(d, k, e);
+        k->counts = counts(d);
+        k->first_bad = vl_strdup(d->first_bad.msg);
+    } else {
+        memset(k->bit, 0xFF, (size_t)k->rows / 8);
+        for (int64_t i = k->rows / 8 * 8; i < k->rows; i++)
+            k->bit[i / 8] |= (unsigned char)(1 << i % 8);
+    }
+    return e->code;
+}
+
+static int keep_rows(struct data *d, struct vl_err *e)
+{
+    struct vl_kept k = { .rows = d->nrow };
+
+    if (training(d->o))
+        vl_kept_open(&k, &d->work, d->row, d->nrow);
+    if (k.known)
+        recall(d, &k);
+    else
+        (void)!look(d, &k, e);
+    d->kept = k.counts;
+    vl_kept_close(&k, !e->code);
+    return e->code;
 }
 
 /* ---- the batch ---- */
@@ -310,10 +380,15 @@ static int make_picked(struct data *d, struct vl_err *e)
     for (int64_t i = 0; i < d->npick; i++) {
         if (!d->pick[i]->done && make_row(d, d->pick[i], e))
             return e->code;
+        if (!d->pick[i]->done)
+            return vl_fail(e, VL_E_BUG, "row %" PRId64 " was kept and is not: VERL_CACHE=off",
+                           d->pick[i]->index);
         d->m.truncated += d->pick[i]->truncated;
         d->untrained += vl_row_untrained(d->o, d->pick[i]);
         vl_progress(&d->x->log, "rows", i + 1, d->npick, NULL);
     }
+    if (may_drop(d->o)) /* all rows were counted before */
+        set_counts(d, &d->kept);
     return 0;
 }
 
@@ -456,9 +531,7 @@ static int build(struct data *d, struct vl_batch *b, struct vl_err *e)
     find_candidates(d);
     if (o->check || o->check_json)
         return check_rows(d, e);
-    if (!o->skip_bad && check_lines(d, e))
-        return e->code;
-    if ((may_drop(o) && keep_good(d, e)) || (training(o) ? pick_training(d, e) : pick_all(d, e)) ||
+    if (keep_rows(d, e) || (training(o) ? pick_training(d, e) : pick_all(d, e)) ||
         make_picked(d, e) || vl_data_columns(b, &d->work, d->pick, d->npick, &d->m, e))
         return e->code;
     real = realpath(model, NULL);

@@ -263,6 +263,13 @@ const char *vl_tok_template(const struct vl_tok *t)
     return t->tmpl;
 }
 
+void vl_tok_texts(const struct vl_tok *t, struct vl_buf *out)
+{
+    if (t->config)
+        vl_buf_add(out, t->config, t->config_n);
+    vl_buf_printf(out, "\n%s\n%s\n", t->tmpl ? t->tmpl : "", t->tmpl_tools ? t->tmpl_tools : "");
+}
+
 const char *vl_tok_hash(const struct vl_tok *t)
 {
     return t->hash;

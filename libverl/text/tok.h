@@ -62,6 +62,8 @@ int vl_tok_mark(const struct vl_tok *t, const char *text, size_t n, struct vl_bu
 /* How many special tokens the text spells (0 with text that NO_PARSE would not change). */
 int64_t vl_tok_count_special(const struct vl_tok *t, const char *text, size_t n);
 const char *vl_tok_template(const struct vl_tok *t); /* chat template text or NULL */
+/* Appends what else its directory says: tokenizer_config.json and its templates. */
+void vl_tok_texts(const struct vl_tok *t, struct vl_buf *out);
 const char *vl_tok_hash(const struct vl_tok *t); /* 32 hex digits of tokenizer.json's XXH3-128 */
 
 /* Renders messages (JSON array of {role, content, ...}) by the template `tmpl` (NULL: the
