@@ -28,6 +28,9 @@ cat >stubs/llama-batched-bench <<'EOS'
 [ "$1" = --version ] && { echo "version: 77 (stub)" >&2; exit; }
 echo "$@" >>"$T/llama.args"
 [ "$(head -c 4 "$2")" = GGUF ] || exit 1
+[ -z "${STUB_EXIT:-}" ] || { echo "no such instruction" >&2; exit "$STUB_EXIT"; }
+# as the real one may: the log's last line gets lost
+[ -e "$T/lost" ] || [ -z "${STUB_LOSES:-}" ] || { : >"$T/lost"; exit 0; }
 echo "|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |"
 echo "|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|"
 echo "|     4 |      8 |    2 |     24 |    2.000 |     4.00 |    8.000 |     2.00 |   10.000 |     2.40 |"
@@ -71,6 +74,11 @@ ok "a peer that fails is said so and ours goes on" '
     STUB_DIES=2 PYTHON=$T/stubs/python run -r 2 -x 1000 -p torch -l decode1
     grep -q "^torch: failed in decode1: RuntimeError: no room$" err
     grep -Eq "^decode1 +bf16 +[0-9.]+  - +-  - " out
+    STUB_EXIT=132 PATH=$T/stubs:$PATH run -r 1 -x 1000 -p llama -l decode1
+    grep -q "^llama.cpp q8_0: failed in decode1: exit 132, on a file of q8_0: no such instruction$" err
+    STUB_LOSES=1 PATH=$T/stubs:$PATH run -r 1 -x 1000 -p llama -l rollout
+    [ -e lost ]
+    grep -q "^rollout .*  llama.cpp bf16 " out
     PYTHON=$T/no-such run -r 1 -p torch -l decode1
     [ ! -s err ]
     grep -q "^torch: $T/no-such does not import it; its columns stay empty" out'
