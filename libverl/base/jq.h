@@ -23,5 +23,8 @@ int64_t vl_jq_inexact(const struct vl_jq *q);
  * in its text outside of strings, arguments, definitions and what follows a pipe, and not read with
  * `?` or `//`. There may be more. */
 void vl_jq_members(const char *filter, struct vl_buf *out);
+/* 0 when the filter certainly does not look at this member of its input, so that it need not be
+ * made: its input goes into paths alone, and none of them names it. */
+int vl_jq_may_read(const char *filter, const char *member);
 
 #endif

@@ -102,3 +102,68 @@ void vl_jq_members(const char *filter, struct vl_buf *out)
         }
     }
 }
+
+/* ---- what a filter cannot read ---- */
+
+static int is(const char *s, size_t n, const char *const *words)
+{
+    for (; *words; words++)
+        if (strlen(*words) == n && !memcmp(*words, s, n))
+            return 1;
+    return 0;
+}
+
+/* Whether the input only ever goes into paths `.name`: no other dot, no function but behind a pipe,
+ * no assignment (it gives the input back), no variables, no `if` without `else`. */
+static int only_paths(const char *p)
+{
+    static const char *const plain[] = { "and",  "or",   "then",  "elif", "end",
+                                         "null", "true", "false", NULL };
+    static const char *const yes[] = { "if", NULL }, *const no[] = { "else", NULL };
+    const char *from;
+    char last = 0; /* the token before, blanks left out */
+    int open = 0;
+
+    while (p && *p) {
+        char c = *p;
+
+        if (c == ' ' || c == '\t' || c == '\n') {
+            p++;
+            continue;
+        }
+        if (c == '"') {
+            p = skip_string(p);
+        } else if (c == '.') {
+            if (!isalpha((unsigned char)p[1]) && p[1] != '_')
+                return 0;
+            while (*p == '.' || word(*p))
+                p++;
+        } else if (word(c)) {
+            for (from = p; word(*p) || (*p == '.' && isdigit((unsigned char)c)); p++)
+                ;
+            open += is(from, (size_t)(p - from), yes) - is(from, (size_t)(p - from), no);
+            if (!isdigit((unsigned char)c) && last != '|' && !is(from, (size_t)(p - from), plain) &&
+                !is(from, (size_t)(p - from), yes) && !is(from, (size_t)(p - from), no))
+                return 0;
+            if (changes(from, (size_t)(p - from)) || (p - from == 2 && !memcmp(from, "as", 2)))
+                return 0;
+        } else if (c == '=' && p[1] == '=') {
+            p += 2;
+        } else if (strchr("<>!", c) && p[1] == '=') {
+            p += 2;
+        } else if (c == '/' && p[1] == '/' && p[2] != '=') {
+            p += 2;
+        } else if (strchr("()[],|<>+-*/%?", c) && !(strchr("|+-*/%", c) && p[1] == '=')) {
+            p++;
+        } else {
+            return 0;
+        }
+        last = c;
+    }
+    return p && !open;
+}
+
+int vl_jq_may_read(const char *filter, const char *member)
+{
+    return strstr(filter, member) || !only_paths(filter);
+}

@@ -48,6 +48,13 @@ int vl_reward_one_call(const struct vl_reward_opts *o)
     return o->custom_path && !strcmp(o->manager, "batch");
 }
 
+int vl_reward_brief(const struct vl_reward_opts *o)
+{
+    return o->filter ? !vl_jq_may_read(o->filter, "prompt") && !vl_jq_may_read(o->filter, "ids") &&
+                           !vl_jq_may_read(o->filter, "args")
+                     : o->custom_path && !o->command && !o->exec;
+}
+
 static int custom_command(const struct vl_reward_opts *o, char ***argv, struct vl_err *e)
 {
     const struct vl_custom c = { o->custom_path, o->custom_name, o->custom_kwargs,
@@ -244,11 +251,13 @@ static void warn_members(struct vl_ctx *x, const char *option, const char *filte
 void vl_reward_warn_members(struct vl_ctx *x, const struct vl_reward_opts *o,
                             const struct vl_reward_rows *rows)
 {
+    struct vl_reward_rows whole = *rows;
     struct vl_err ignored = { 0 };
     struct vl_json line = { 0 };
     struct vl_buf text = { 0 };
 
-    vl_reward_line(rows, 0, 0, &text);
+    whole.brief = 0;
+    vl_reward_line(&whole, 0, 0, &text);
     if (!vl_json_parse(&line, text.s, text.n, "row", &ignored)) {
         if (o->filter)
             warn_members(x, "--jq", o->filter, &line);

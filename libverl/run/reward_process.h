@@ -29,6 +29,8 @@ int vl_reward_process_check(struct vl_ctx *x, const struct vl_reward_opts *o,
 /* Whether all rows go into one call (reward_manager.name=batch with a function of the user's): they
  * cannot be divided among ranks then. */
 int vl_reward_one_call(const struct vl_reward_opts *o);
+/* Whether lines may leave out prompt, ids and args: the scorer cannot look at them. */
+int vl_reward_brief(const struct vl_reward_opts *o);
 /* Fills job->s. A row whose scorer failed has its reason there; with --on-error fail rows behind
  * the first such one may be left without either. Errors are the pool's (scorers.h). */
 int vl_reward_by_process(struct vl_ctx *x, const struct vl_reward_opts *o,

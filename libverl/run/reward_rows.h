@@ -12,7 +12,7 @@ struct vl_reward_rows {
     const struct vl_tok *tok;
     int64_t first; /* number of the first row, where b is a document of a stream */
     int keep_special;
-    int brief;        /* lines without prompt, ids and args, which a verl function does not get */
+    int brief;        /* lines without prompt, ids and args: see vl_reward_brief */
     const char *args; /* JSON object text for outside commands, or NULL */
     int64_t P, R;
     const int64_t *prompts, *responses, *valid, *prompt_valid; /* valid: (rows, R) by `stride` */

@@ -231,7 +231,7 @@ static int score_outside(struct work *w, const char *rule, struct vl_score **s, 
     struct vl_buf source = { 0 };
     int64_t *asked = NULL;
 
-    rows.brief = by->score == vl_score_process && w->o->custom_path;
+    rows.brief = by->score == vl_score_process && vl_reward_brief(w->o);
     if (vl_try_alloc(s, (size_t)w->count, sizeof **s, "scores", e) ||
         vl_try_alloc(&asked, (size_t)w->count, sizeof *asked, "scores", e))
         return e->code;
@@ -433,7 +433,7 @@ int vl_stage_reward(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if (check_options(&w, e))
         goto done;
     w.rows = (struct vl_reward_rows){ .keep_special = o->keep_special,
-                                      .brief = o->custom_path != NULL,
+                                      .brief = vl_reward_brief(o),
                                       .args = w.args_line };
     how.rules = w.rules.n ? &w.rules : NULL;
     how.whole = w.mixed;

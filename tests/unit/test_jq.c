@@ -180,6 +180,60 @@ static void members_that_are_read(void **state)
     assert_string_equal(reads("\"open .a"), "");
 }
 
+static void members_that_are_not(void **state)
+{
+    static const char *const safe[] = {
+        "(.solution_str|split(\"#### \")|last)==.ground_truth",
+        ".a.b + (.c | length) >= 1.5 and .d != null",
+        "if .a == 1 then .b elif .c then -1 else .d|length|tostring end",
+        "[.a, .b] | max",
+        ".a // 0 | floor",
+        ".a?",
+        "1",
+    };
+    static const char *const open[] = {
+        ".",
+        "length",
+        ". | length",
+        "..",
+        "tojson | length",
+        ".[\"ids\"]",
+        "keys | length",
+        ".a |= 1",
+        ".a = 1",
+        ".a += 1",
+        ".ids",
+        ".a as $x | length",
+        "select(.a)",
+        "if .a then 1 end",
+        "{a}",
+        "\"\\(.)\"",
+        "$x",
+        "@text",
+        "[paths] | length",
+        "(length)",
+        "map(.a)",
+        "1 + length",
+        ".a, to_entries",
+        "def f: .; f",
+        "\"open",
+        "if .a then length else 1 end",
+        "not",
+        ".a | (.)",
+        "reduce .a as $x (0; .)",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof safe / sizeof *safe; i++)
+        if (vl_jq_may_read(safe[i], "ids"))
+            fail_msg("%s could not read ids", safe[i]);
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        if (!vl_jq_may_read(open[i], "ids"))
+            fail_msg("%s could read ids", open[i]);
+    assert_true(vl_jq_may_read(".prompt|length", "prompt"));
+    assert_false(vl_jq_may_read(".prompt|length", "ids"));
+}
+
 static int release(void **state)
 {
     (void)state;
@@ -193,7 +247,7 @@ int main(void)
         cmocka_unit_test(results_are_lines),    cmocka_unit_test(digits_survive),
         cmocka_unit_test(text_survives),        cmocka_unit_test(errors_name_the_cause),
         cmocka_unit_test(a_filter_is_reusable), cmocka_unit_test(members_that_are_read),
-        cmocka_unit_test(no_end_of_results),
+        cmocka_unit_test(members_that_are_not), cmocka_unit_test(no_end_of_results),
     };
 
     return cmocka_run_group_tests(tests, NULL, release);
