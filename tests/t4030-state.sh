@@ -20,6 +20,16 @@ ok 'without a model to fill from: 66, and nothing is made' "
     grep -q 'give -m MODEL' err
     [ ! -e none ]
     [ ! -e x.dp ]"
+ok 'a run that fails after filling takes the filling back: the next may name another model' "
+    exits 65 verl-update -q -s wrong -m m -i b.dp -o x.dp 2>err
+    [ ! -e wrong/current ]
+    [ ! -e wrong/v000000 ]
+    cp -r m m2
+    $up -s wrong -m m2 -o x.dp
+    [ \$(readlink wrong/current) = v000001 ]
+    exits 65 verl-update -q -s wrong -i b.dp -o x.dp 2>err
+    [ \$(readlink wrong/current) = v000001 ]
+    [ -e wrong/v000000 ]"
 ok 'the same line again: nothing to do, the same metrics' "
     verl-update -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=8 -s ref -o ref2.dp 2>err
     grep -q 'nothing to do' err

@@ -178,7 +178,7 @@ ok '85: a gradient that is not finite: skipped, counted, the tensor named; nothi
     big='loss_agg_mode=seq-mean-token-sum-norm loss_scale_factor=1e-9'
     exits 65 verl-update -s inf -m m -i inf.dp optim.lr=1e-3 ppo_mini_batch_size=48 \$big --max-skips 1 -o x.dp 2>err
     grep -q 'step 1 skipped: the gradient of .* is not finite' err
-    [ \$(readlink inf/current) = v000000 ]
+    [ ! -e inf/current ]
     verl-update -s inf -m m -i inf.dp optim.lr=1e-3 ppo_mini_batch_size=12 \$big -o x.dp 2>err
     [ \$(metric x.dp actor/skipped_steps) = 1 ]
     [ \$(metric x.dp actor/optimizer_steps) = 3 ]

@@ -328,6 +328,21 @@ static int start(struct vl_state *s, const char *model, enum vl_head head, int *
     return fill(s->dir, model, head, e);
 }
 
+void vl_state_unfill(struct vl_state *s)
+{
+    int64_t n, *v = vl_version_list(s->dir, &n);
+    char *link = vl_asprintf("%s/current", s->dir), *first = vl_asprintf("%s/v000000", s->dir);
+    struct vl_err ignored = { 0 };
+
+    if (s->lock >= 0 && n == 1 && v[0] == 0) {
+        unlink(link);
+        (void)!vl_fs_remove(first, &ignored);
+    }
+    free(link);
+    free(first);
+    free(v);
+}
+
 int vl_state_begin(struct vl_state *s, const char *dir, const char *model, int64_t from,
                    enum vl_head head, int *filled, struct vl_err *e)
 {

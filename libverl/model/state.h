@@ -58,6 +58,10 @@ int vl_state_record_read(struct vl_state_record *r, const char *dir, int64_t ver
 int vl_state_begin(struct vl_state *s, const char *dir, const char *model, int64_t from,
                    enum vl_head head, int *filled, struct vl_err *e) VL_MUST_CHECK;
 
+/* Takes a filling back, where its version is the only one: a run that failed leaves no state, so that
+ * the next one may name another model. Under the writer's lock. */
+void vl_state_unfill(struct vl_state *s);
+
 /* The version that this batch, these options and (with `from`) this parent already made, `current`
  * first, then one that was published without the link being moved (an interrupted run); -1: none. */
 int64_t vl_state_made(const struct vl_state *s, int64_t from, const char *batch,

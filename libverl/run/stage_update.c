@@ -24,6 +24,7 @@ struct job {
     struct vl_plan plan;
     struct vl_schedule schedule;
     char *options, hash[33];
+    int filled;       /* the state was made here, of the model */
     int64_t made;     /* version that this line made before, or -1 */
     int64_t start;    /* first step (sft that goes on) */
     int64_t position; /* of the schedule at step `start` */
@@ -44,14 +45,13 @@ static int open_state(struct job *j, struct vl_err *e)
     struct vl_ctx *x = j->u.x;
     const char *model = x->common->model ? x->common->model : j->u.o->path;
     int64_t at[2] = { -1, -1 };
-    int filled = 0;
 
     j->s.lock = -1;
     if (x->comm.rank == 0 && !vl_state_begin(&j->s, x->common->state, model, j->u.from,
-                                             role_head(j->u.o->role), &filled, e)) {
+                                             role_head(j->u.o->role), &j->filled, e)) {
         at[0] = j->s.base, at[1] = j->s.current;
         j->s.link_stays = j->u.o->keep_current && j->s.current != j->s.base;
-        if (filled)
+        if (j->filled)
             vl_info(&x->log, "%s: filled as v000000 from %s", x->common->state, model);
         else if (x->common->model)
             vl_detail(&x->log, "%s: goes on from its own version; -m is not read",
@@ -492,6 +492,8 @@ int vl_stage_update(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if (!done && run(&j, e))
         goto out;
 out:
+    if (e->code && j.filled && j.made < 0)
+        vl_state_unfill(&j.s);
     vl_update_log_close(&j.u);
     vl_plan_free(&j.plan);
     vl_metrics_free(&j.sum.corr);
