@@ -248,13 +248,28 @@ ok "rule 29: answers keep their digits as text, through --map too" '
     printf "%s\n" "{\"prompt\": \"a\", \"reward_model\": {\"style\": \"rule\", \"ground_truth\": 1.0}}" \
         "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": 12345678901234567890123, \"x\": 1}}" \
         "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": true}}" >num.jsonl
-    verl-data -q num.jsonl -m "$bytes" -o num.dp
+    verl-data -q num.jsonl -m "$bytes" --no-check-scorer -o num.dp
     rows num.dp ".reward_model.ground_truth" >got
     printf "%s\n" "\"1.0\"" "\"12345678901234567890123\"" "\"true\"" >want
     diff want got
-    verl-data -q num.jsonl -m "$bytes" --map . -o num2.dp
+    verl-data -q num.jsonl -m "$bytes" --no-check-scorer --map . -o num2.dp
     rows num2.dp ".reward_model.ground_truth" | sed -n 2p >got
     sed -n 2p want | diff - got'
+ok "a row to be scored without data_source is 65, unless the scorer is chosen otherwise" '
+    echo "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": \"1\"}}" >truth.jsonl
+    echo "{\"prompt\": \"a\"}" >only.jsonl
+    exits 65 verl-data truth.jsonl -m "$bytes" --step 1 --batch-size 1 -o n.dp 2>err
+    grep -q "truth.jsonl:1: data_source is missing.*--no-check-scorer" err
+    verl-data -q truth.jsonl -m "$bytes" --no-check-scorer -o n.dp
+    verl-data -q truth.jsonl -m "$bytes" "reward.scorers=[{name: gsm8k}]" -o n.dp
+    verl-data -q only.jsonl -m "$bytes" -o n.dp
+    exits 65 verl-data only.jsonl -m "$bytes" --check-scorer -o n.dp 2>err
+    exits 65 verl-data --check only.jsonl -m "$bytes" >out 2>err
+    grep -q "^data_source *(none): 1 rows, no built-in scorer" out
+    grep -q "1 rows without a scorer" err
+    exits 65 verl-data -q only.jsonl -m "$bytes" --map "del(.prompt)" -o n.dp 2>err
+    exits 65 verl-data -q truth.jsonl -m "$bytes" data.prompt_key=question -o n.dp 2>err
+    grep -q -- "--map FILTER makes.*--dataset NAME" err'
 ok "rule 30: an unknown data_source is 65 with the known ones, in whichever batch its row is" '
     printf "%s\n" "{\"prompt\": \"a\", \"data_source\": \"openai/gsm8k\"}" "{\"prompt\": \"b\"}" "{\"prompt\": \"c\", \"data_source\": \"gsm8k\"}" >src.jsonl
     exits 65 verl-data src.jsonl -m "$bytes" --step 1 --batch-size 1 --no-shuffle -o n.dp 2>err

@@ -76,6 +76,15 @@ END
 ok "dapo: rows of the processed form, and bare problems in its words" '
     [ "$(row dapo "{\"prompt\": \"P\", \"solution\": \"34\", \"source_prompt\": [{\"role\": \"user\", \"content\": \"words\"}], \"data_source\": \"math_dapo\", \"reward_model\": {\"ground_truth\": \"34\"}}" "[.raw_prompt[0].content, .reward_model.ground_truth] | join(\" \")")" = "words 34" ]
     row dapo "{\"problem\": \"P\", \"answer\": \"34\"}" .raw_prompt[0].content | grep -q "^Remember to put your answer"'
+ok "rows of another set are refused by each filter, which is named" '
+    for n in math aime aime2024 aime2025 dapo alpaca sharegpt openai-messages math-sft; do
+        exits 65 verl-data -q g.jsonl -m "$bytes" --dataset $n -o n.dp 2>err
+        grep -q "g.jsonl:1: no row of --dataset $n: " err || { echo $n; cat err; false; }
+    done
+    for n in ultrafeedback hh-rlhf; do
+        exits 65 verl-data -q g.jsonl -m "$bytes" --preference --dataset $n -o n.dp 2>err
+        grep -q "g.jsonl:1: no row of --dataset $n: .*nothing to use in chosen; the row has answer, question" err
+    done'
 ok "a row without the question or the answer is refused with what it has, never a prompt without its question" '
     for n in $(names); do
         case $n in *-sft | openai-messages | sharegpt | alpaca) kind=--sft ;; ultrafeedback | hh-rlhf) kind=--preference ;; *) kind= ;; esac

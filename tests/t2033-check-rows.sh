@@ -55,7 +55,7 @@ ok "all that is wrong is reported together, by reason, with file and line" '
     grep -q "^ground truth *missing in 2 rows$" out
     grep -q "^data_source *x: 1 rows, no built-in scorer$" out
     grep -q "(none): 2 rows" out
-    grep -q "these rows will not do: 4 bad rows (--skip-bad leaves them out), 1 rows without a scorer" err
+    grep -q "these rows will not do: 4 bad rows (--skip-bad leaves them out), 3 rows without a scorer" err
     j "[.bad[0].rows, .bad[0].first, .special_tokens.rows, .repeated_prompts.first, .no_ground_truth]" \
         "[2,[\"bad.jsonl:2\",\"bad.jsonl:5\"],1,[\"bad.jsonl:8\"],2]"'
 ok "files of another kind are told what they look like, once, with the command for lines" '
@@ -139,13 +139,19 @@ ok "rows to train on: lengths of responses, rows without a trained token, no sco
     check p.jsonl --preference --batch-size 1
     grep -q "^longer response *tokens: least 3" out
     grep -q "batches of 1 pairs" out'
+ok "uids that two rows have are named with both lines" '
+    for u in 1 "\"b\"" "\"1\"" "\"b\""; do echo "{\"prompt\": \"p$u\", \"uid\": $u, \"data_source\": \"math_dapo\"}" | sed "s/p\"/p/; s/p\(.\)\"\"/p\1\"/"; done >u.jsonl
+    exits 65 check u.jsonl
+    grep -q "^same uid *2 rows have the uid of an earlier one: u.jsonl:3 (as u.jsonl:1), u.jsonl:4 (as u.jsonl:2)$" out
+    grep -q "2 rows with the uid of an earlier one" err
+    j "[.repeated_uids.rows, .repeated_uids.first]" "[2,[\"u.jsonl:3\",\"u.jsonl:4\"]]"'
 ok "begin tokens: more than one, or none where the tokenizer has one" '
     echo "{\"prompt\": [{\"role\": \"user\", \"content\": \"<s>hi\"}]}" >b.jsonl
     fallback=$REPO/tests/golden/text/fallback
     echo "{{ bos_token }}{{ messages[0].content }}" >two.jinja; echo "{{ messages[0].content[3:] }}" >none.jinja
-    verl-data --check -m "$fallback" b.jsonl --template two.jinja >out
+    verl-data --check --no-check-scorer -m "$fallback" b.jsonl --template two.jinja >out
     grep -q "^begin token *more than one in 1 rows$" out
-    verl-data --check -m "$fallback" b.jsonl --template none.jinja >out
+    verl-data --check --no-check-scorer -m "$fallback" b.jsonl --template none.jinja >out
     grep -q "^begin token *none in 1 rows" out'
 ok "the validation set; max samples; several files" '
     verl-data -q --check -m "$bytes" --validate "data.val_files=[good.jsonl,good.jsonl]" >out

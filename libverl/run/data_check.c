@@ -27,8 +27,10 @@ void vl_check_free(struct vl_check *c)
     kinds_free(&c->source);
     free(c->prompt.x);
     free(c->response.x);
-    free(c->slot);
-    free(c->hash);
+    free(c->prompts.slot);
+    free(c->prompts.hash);
+    free(c->names.slot);
+    free(c->names.hash);
     free(c);
 }
 
@@ -66,7 +68,7 @@ static void add_length(struct vl_lengths *l, size_t n)
     l->sum += (int64_t)n;
 }
 
-static void grow(struct vl_check *c)
+static void grow(struct vl_seen *c)
 {
     int64_t n = c->nslot ? 2 * c->nslot : 1024, *slot = vl_alloc((size_t)n * sizeof *slot);
     uint64_t *hash = vl_alloc((size_t)n * sizeof *hash);
@@ -86,21 +88,36 @@ static void grow(struct vl_check *c)
     c->slot = slot, c->hash = hash, c->nslot = n;
 }
 
-/* A prompt that an earlier row has too; 64 bits of hash are taken for equality. */
-static void note_prompt(struct vl_check *c, const struct vl_row *r)
+/* Whether an earlier row has this too; 64 bits of hash are taken for equality. */
+static void note_twice(struct vl_kind *k, struct vl_seen *c, uint64_t x, const struct vl_row *r)
 {
-    uint64_t x = XXH64(r->prompt.id, r->prompt.n * sizeof *r->prompt.id, r->prompt.n);
     int64_t h;
 
-    if (2 * c->rows >= c->nslot)
+    if (2 * ++c->n >= c->nslot)
         grow(c);
     for (h = (int64_t)(x & (uint64_t)(c->nslot - 1)); c->slot[h]; h = (h + 1) & (c->nslot - 1))
         if (c->hash[h] == x) {
-            note(&c->twice, r->index, c->slot[h] - 1);
+            note(k, r->index, c->slot[h] - 1);
             return;
         }
     c->slot[h] = r->index + 1;
     c->hash[h] = x;
+}
+
+static void note_prompt(struct vl_check *c, const struct vl_row *r)
+{
+    note_twice(&c->twice, &c->prompts,
+               XXH64(r->prompt.id, r->prompt.n * sizeof *r->prompt.id, r->prompt.n), r);
+}
+
+/* 7 and "7" are one uid. */
+static void note_uid(struct vl_check *c, const struct vl_row *r)
+{
+    int64_t at = vl_json_get(&r->j, 0, "uid");
+
+    if (vl_json_is(&r->j, at, VL_JSON_STRING) || vl_json_is(&r->j, at, VL_JSON_NUMBER))
+        note_twice(&c->uids, &c->names,
+                   XXH64(r->j.text + r->j.node[at].at, r->j.node[at].len, r->j.node[at].len), r);
 }
 
 /* The message without "FILE:LINE: " and without the names that differ from row to row. */
@@ -160,6 +177,7 @@ void vl_check_row(struct vl_check *c, const struct vl_row_work *w, const struct 
         c->untrained += vl_row_untrained(w->o, r);
         note_source(c, w, r);
         note_prompt(c, r);
+        note_uid(c, r);
     }
     vl_buf_free(&where);
 }
@@ -202,15 +220,15 @@ static int judge(const struct vl_check *c, const struct vl_row_work *w, struct v
     for (size_t i = 0; i < c->bad.n && !o->skip_bad; i++)
         bad += c->bad.k[i].n;
     for (size_t i = 0; i < c->source.n && vl_row_wants_scorer(o); i++)
-        if (*c->source.k[i].name &&
-            !vl_row_scorer(w, c->source.k[i].name, strlen(c->source.k[i].name)))
+        if (!vl_row_scorer(w, c->source.k[i].name, strlen(c->source.k[i].name)))
             unknown += c->source.k[i].n;
     if (!o->skip_bad && !o->filter_overlong && strcmp(o->truncation, "error") == 0)
         over = c->over.n;
     say(&why, ", ", bad, "bad rows (--skip-bad leaves them out)");
     say(&why, ", ", over, "overlong rows (--truncation filter leaves them out)");
     say(&why, ", ", unknown,
-        "rows without a scorer (--no-check-scorer where verl-reward gets one)");
+        "rows without a scorer (--no-check-scorer where verl-reward gets one, or none is needed)");
+    say(&why, ", ", c->uids.n, "rows with the uid of an earlier one");
     if (!c->usable)
         vl_buf_printf(&why, "%sno usable row", why.n ? ", " : "");
     else if (o->batch_size != VL_NULL_I64 && !vl_check_batches(c, o, &left))

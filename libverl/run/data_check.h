@@ -25,10 +25,12 @@ struct vl_lengths {
 struct vl_check {
     int64_t rows, usable, strings, lists, untrained, truncated, no_truth, special;
     struct vl_kinds bad, source;
-    struct vl_kind over, spells, twice; /* twice.size: the earlier row */
+    struct vl_kind over, spells, twice, uids; /* the last two: size is the earlier row */
     struct vl_lengths prompt, response;
-    int64_t *slot, nslot; /* open hash of prompts: row index + 1 */
-    uint64_t *hash;       /* by slot */
+    struct vl_seen {
+        int64_t *slot, nslot, n; /* open hash: row index + 1 */
+        uint64_t *hash;          /* by slot */
+    } prompts, names;            /* of rows; uids that rows give */
 };
 
 /* Batches of an epoch, and the rows left over. */

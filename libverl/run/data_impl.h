@@ -103,8 +103,9 @@ struct vl_row_work {
     char *tmpl_text;
     int64_t now;              /* what the templates show as the time, in seconds */
     struct vl_rule_set rules; /* what verl-reward will score with */
-    int ends;    /* whether the template ends conversations: 1 it does, -1 not, 0 not yet asked */
-    int lenient; /* --check: an unknown data_source and length are counted, not refused */
+    int ends; /* whether the template ends conversations: 1 it does, -1 not, 0 not yet asked */
+    int need_source; /* --check-scorer was given: each row says its data_source */
+    int lenient;     /* --check: an unknown data_source and length are counted, not refused */
     int64_t templated, double_bos, no_bos, straddled, loose;
     int64_t media; /* rows with images, videos or audio, of which nothing is read */
 };

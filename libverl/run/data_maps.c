@@ -30,6 +30,11 @@
     "    elif contains(\"\\\\boxed{\") then split(\"\\\\boxed{\")[-1] | balanced\n"                \
     "    elif contains(\"\\\\fbox{\") then split(\"\\\\fbox{\")[-1] | balanced else null end;\n"
 
+/* An answer to compare with: another set's worked solution under the same name is none. */
+#define DEF_SHORT                                                                                  \
+    "def short: if tostring | test(\"\\n\") or length > 200 or (test(\"[0-9]\") | not) then\n"     \
+    "    error(\"the answer is a text, not a number\") else . end;\n"
+
 /* The wording of DAPO's training set and of its AIME sets. */
 #define DAPO_PROMPT(problem)                                                                       \
     "[{role: \"user\", content: (\"Solve the following math problem step by step. The last line "  \
@@ -39,12 +44,12 @@
 
 /* "033" and 33 are one answer, and the scorer compares text. */
 #define AIME(source)                                                                               \
-    SHAPED DEF_ONE                                                                                 \
+    SHAPED DEF_ONE DEF_SHORT                                                                       \
         "def year: [.year, .url, .id, .ID] | map(tostring | scan(\"20[0-9][0-9]\")) | first // "   \
         "\"\";"                                                                                    \
         "\n"                                                                                       \
         "one([\"problem\", \"question\", \"Problem\"]; strings) as $problem |\n"                   \
-        "one([\"answer\", \"Answer\"]; strings, numbers) as $answer |\n"                           \
+        "(one([\"answer\", \"Answer\"]; strings, numbers) | short) as $answer |\n"                 \
         "{\n"                                                                                      \
         "  data_source: " source ",\n"                                                             \
         "  prompt: " DAPO_PROMPT(                                                                  \
@@ -101,10 +106,10 @@ static const struct vl_data_map maps[] = {
     { "aime2024", "the same, data_source aime2024", AIME("\"aime2024\"") },
     { "aime2025", "the same, data_source aime2025", AIME("\"aime2025\"") },
     { "dapo", "DAPO-Math-17k: verl's rows as they are, or {prompt or problem, answer or solution}",
-      DEF_ONE
+      DEF_ONE DEF_SHORT
       "if has(\"source_prompt\") then .prompt = .source_prompt | del(.source_prompt, .solution)\n"
       "elif (.prompt | type) == \"array\" then .\n"
-      "else one([\"problem\", \"question\", \"prompt\"]; strings) as $problem |\n"
+      "else one([\"problem\", \"prompt\"]; strings) as $problem |\n"
       "{\n"
       "  data_source: \"math_dapo\",\n"
       "  prompt: " DAPO_PROMPT(
@@ -112,7 +117,8 @@ static const struct vl_data_map maps[] = {
                       "  ability: \"MATH\",\n"
                       "  reward_model: {style: \"rule-lighteval/MATH_v2\",\n"
                       "    ground_truth: (.answer // .solution // .reward_model.ground_truth\n"
-                      "      // error(\"no answer, solution or reward_model.ground_truth\"))},\n"
+                      "      // error(\"no answer, solution or reward_model.ground_truth\") | "
+                      "short)},\n"
                       "  extra_info: ((.extra_info // {}) + del(.problem, .question, .prompt, "
                       ".answer, .solution, "
                       ".extra_info, .reward_model))\n"
@@ -141,14 +147,16 @@ static const struct vl_data_map maps[] = {
       "\"\\n\\n\" + .input end))},\n"
       "  {role: \"assistant\", content: (.output | strings // error(\"output is no text\"))}]}" },
     { "ultrafeedback", "--preference on the binarized set: lists that hold the prompt",
-      "{chosen, rejected, extra_info: del(.prompt, .messages, .chosen, .rejected)}" },
+      DEF_ONE "{chosen: one([\"chosen\"]; arrays), rejected: one([\"rejected\"]; arrays),\n"
+              " extra_info: del(.prompt, .messages, .chosen, .rejected)}" },
     { "hh-rlhf",
       "--preference on Anthropic's pairs: \"Human: \" and \"Assistant: \" become messages",
       "def turns: [splits(\"\\n\\n(?=Human: |Assistant: )\")] | map(select(. != \"\")) | map(\n"
       "  if startswith(\"Human: \") then {role: \"user\", content: .[7:]}\n"
       "  elif startswith(\"Assistant: \") then {role: \"assistant\", content: .[11:]}\n"
-      "  else error(\"neither Human nor Assistant: \\(.)\") end);\n"
-      "{chosen: (.chosen | turns), rejected: (.rejected | turns)}" },
+      "  else error(\"neither Human nor Assistant: \\(.)\") end);\n" DEF_ONE
+      "{chosen: (one([\"chosen\"]; strings) | turns),\n"
+      "  rejected: (one([\"rejected\"]; strings) | turns)}" },
     { NULL, NULL, NULL },
 };
 

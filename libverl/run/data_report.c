@@ -97,9 +97,8 @@ static void put_sources(struct vl_buf *b, const struct vl_check *c, const struct
         if (scorer)
             vl_buf_printf(b, ", scorer %s\n", scorer);
         else
-            vl_buf_str(b, vl_row_wants_scorer(w->o) && *k->name
-                              ? ", no built-in scorer\n"
-                              : ", the scorer is verl-reward's affair\n");
+            vl_buf_str(b, vl_row_wants_scorer(w->o) ? ", no built-in scorer\n"
+                                                    : ", the scorer is verl-reward's affair\n");
     }
 }
 
@@ -175,6 +174,20 @@ void vl_check_text(struct vl_buf *b, const struct vl_check *c, const struct vl_r
     if (c->untrained)
         vl_buf_printf(b, "no loss          %" PRId64 " rows have no token to train on\n",
                       c->untrained);
+    if (c->uids.n) {
+        vl_buf_printf(
+            b, "same uid         %" PRId64 " rows have the uid of an earlier one: ", c->uids.n);
+        for (int64_t i = 0; i < c->uids.n && i < VL_SHOWN; i++) {
+            vl_buf_str(b, i ? ", " : "");
+            vl_check_where(b, w, c->uids.shown[i]);
+            vl_buf_str(b, " (as ");
+            vl_check_where(b, w, c->uids.size[i]);
+            vl_buf_ch(b, ')');
+        }
+        if (c->uids.n > VL_SHOWN)
+            vl_buf_printf(b, " and %" PRId64 " more", c->uids.n - VL_SHOWN);
+        vl_buf_ch(b, '\n');
+    }
     if (c->twice.n) {
         vl_buf_printf(
             b, "repeated         %" PRId64 " rows have the prompt of an earlier one: ", c->twice.n);
@@ -287,5 +300,6 @@ void vl_check_json(struct vl_buf *b, const struct vl_check *c, const struct vl_r
     put_count(b, "no_begin_token", w->no_bos);
     put_count(b, "untrained", c->untrained);
     put_kind(b, w, "repeated_prompts", &c->twice);
+    put_kind(b, w, "repeated_uids", &c->uids);
     vl_buf_str(b, "}\n");
 }

@@ -240,9 +240,11 @@ static int check_members(const struct vl_row_work *w, const struct vl_row *r, st
         list_members(r, &have);
         vl_fail(
             e, VL_E_DATA, "%.500s (the row has: %.300s)%s%s%s", bad.s, have.n ? have.s : "nothing",
-            rows        ? "; its member "
-            : w->o->map ? ""
-                        : "; --map FILTER makes such a row of any other",
+            rows ? "; its member "
+            : w->o->map && strcmp(w->o->map, ".")
+                ? ""
+                : "; --map FILTER makes such a row of any other, --dataset NAME of common data "
+                  "sets (--dataset help)",
             rows ? rows : "",
             rows ? " seems to hold the rows: give them one a line, by jq -c '.NAME[]' FILE" : "");
         free(rows);
@@ -270,14 +272,31 @@ const char *vl_row_scorer(const struct vl_row_work *w, const char *source, size_
     return rule->name;
 }
 
-/* A row without the member leaves the choice to verl-reward's options. */
+/* A row without the member: one with a ground truth is there to be scored, and verl-reward would not
+ * know how; one without may be for sampling alone, unless --check-scorer says otherwise. */
+static int check_source(const struct vl_row_work *w, const struct vl_row *r, struct vl_err *e)
+{
+    int64_t truth = vl_json_get(&r->j, member(r, "reward_model"), "ground_truth");
+    int scored = truth >= 0 && !vl_json_is(&r->j, truth, VL_JSON_NULL);
+
+    if ((!scored && !w->need_source) || vl_row_scorer(w, "", 0))
+        return 0;
+    return vl_fail(e, VL_E_DATA,
+                   "%s is missing, and verl-reward chooses the scorer by it: add it, for example "
+                   "with --map '.%s = \"openai/gsm8k\"', or give --no-check-scorer where "
+                   "verl-reward gets --scorer, --jq or --command",
+                   w->o->source_key, w->o->source_key);
+}
+
 static int check_scorer(const struct vl_row_work *w, const struct vl_row *r, struct vl_err *e)
 {
     int64_t at = member(r, w->o->source_key);
     struct vl_buf name = { 0 }, known = { 0 };
 
-    if (w->lenient || !vl_row_wants_scorer(w->o) || !vl_json_str(&r->j, at, &name))
+    if (w->lenient || !vl_row_wants_scorer(w->o))
         return 0;
+    if (!vl_json_str(&r->j, at, &name))
+        return check_source(w, r, e);
     if (!vl_row_scorer(w, name.s ? name.s : "", name.n)) {
         vl_rule_set_sources(&w->rules, &known);
         vl_fail(e, VL_E_DATA,
@@ -376,8 +395,9 @@ static enum vl_row_fate limit(const struct vl_row_work *w, struct vl_row *r, str
 /* The object that a line is, checked. */
 static int open_row(struct vl_row_work *w, struct vl_row *r, struct vl_err *e)
 {
-    if (map(w, &w->lines->line[r->index], r, e) ||
-        vl_json_parse(&r->j, r->json, strlen(r->json), "", e))
+    if (map(w, &w->lines->line[r->index], r, e))
+        return w->o->dataset ? vl_err_prefix(e, "no row of --dataset %s", w->o->dataset) : e->code;
+    if (vl_json_parse(&r->j, r->json, strlen(r->json), "", e))
         return e->code;
     if (!vl_json_is(&r->j, 0, VL_JSON_OBJECT))
         return vl_fail(e, VL_E_DATA, "the row is %s, wanted an object", vl_json_kind(&r->j, 0));

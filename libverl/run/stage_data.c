@@ -547,6 +547,7 @@ int vl_stage_data(struct vl_ctx *x, const void *opts, struct vl_err *e)
     struct vl_batch b = { 0 };
 
     d.o = &d.opts;
+    d.work.need_source = o->check_scorer && vl_parsed_given(x->parsed, &o->check_scorer);
     if (o->print_map || (o->dataset && strcmp(o->dataset, "help") == 0))
         return x->comm.rank == 0 ? print_maps(x, o, e) : 0;
     if (x->comm.rank == 0 && find_map(&d, o, e) == 0)
