@@ -45,7 +45,7 @@ for p in $programs; do
     ok "$p: a config file that is not there is 66" "exits 66 $p -c none.yaml 2>err; grep -q none.yaml err"
     ok "$p: keys of others are accepted and listed by --print-config=ignored" "
         exits 0 $p trainer.esi_redundant_time=7 --print-config=ignored >out
-        grep -q '^trainer.esi_redundant_time: 7 # command line; verl-run' out"
+        grep -q '^trainer.esi_redundant_time: 7 # command line; no program' out"
     ok "$p --print-config, read back with -c, prints the same" "
         exits 0 $p --print-config >$p.yaml
         exits 0 $p -c $p.yaml --print-config >again
@@ -66,6 +66,21 @@ case $programs in
         verl-rollout temperature=0.25 --print-config | grep -q 'temperature: 0.25'
         verl-rollout --temperature 0.5 temperature=0.25 --print-config | grep -q 'temperature: 0.25'
         verl-rollout temperature=0.25 --temperature 0.5 --print-config | grep -q 'temperature: 0.5'"
+    ok "what changes the training and is not there is refused by name, and not when it is idle" "
+        printf 'actor_rollout_ref: {rollout: {multi_turn: {enable: True}}}\n' >turns.yaml
+        exits 64 verl-data -c turns.yaml -m m x.jsonl 2>err
+        grep -q 'turns.yaml:1: actor_rollout_ref.rollout.multi_turn.enable=True asks for what is not there' err
+        for w in actor_rollout_ref.model.lora_rank=8 critic.model.lora_rank=8 agent.default_agent_loop=tool_agent data.sampler.class_path=s.py val_only=true; do
+            exits 64 verl-rollout -m m \$w 2>err; grep -q 'asks for what is not there' err
+        done
+        for w in multi_turn.enable=False actor_rollout_ref.model.lora_rank=0 agent.default_agent_loop=single_turn_agent data.sampler.class_path=null; do
+            verl-rollout -m m \$w 2>err || :; not grep -q 'not there' err
+        done
+        verl-sync -c turns.yaml --print-config=ignored | grep -q 'multi_turn.enable: True # .*; no program'"
+    ok "a key is credited to the programs that read it" "
+        verl-rollout trainer.project_name=x --print-config=ignored | grep -q '; no program'
+        verl-rollout trainer.total_epochs=1 --print-config=ignored | grep -q '; verl-update'
+        verl-rollout trainer.critic_warmup=1 --print-config=ignored | grep -q '; examples/ppo.sh'"
     ok "a fallback key gives the value" "
         verl-rollout data.max_response_length=77 --print-config | grep -q 'response_length: 77'"
     ;;

@@ -175,7 +175,10 @@ ok 'a scorer that hangs is cut off in time (51, 52)' '
     not pgrep -f "$T/hang.sh"'
 ok 'a command that is not there is 66' '
     exits 66 score --command ./no-such-scorer --on-error invalid -i many.dp -o no.dp 2>err
-    tail -n 1 err | grep -q "cannot be run"'
+    tail -n 1 err | grep -q "cannot be run"
+    echo "#!/bin/sh" >plain.sh
+    exits 66 score --command ./plain.sh --on-error invalid -i many.dp -o no.dp 2>err
+    tail -n 1 err | grep -q "status 126.*chmod +x"'
 ok 'what a command prints on stderr is seen, stdout carries the batch' '
     score --command "echo hello >&2; sh good.sh" -j 1 -i many.dp 2>err >p.dp
     grep -q hello err

@@ -474,6 +474,8 @@ int vl_parse(const struct vl_program *prog, struct vl_common *common, int argc, 
             vl_print_ignored(p);
         return 0;
     }
+    if (vl_absent_check(&p->conf, e))
+        return e->code;
     if (!common->input.n && !(prog->omit & VL_NO_INPUT)) {
         static const char *const standard_input[] = { "-" };
         common->input = (struct vl_strs){ (const char **)standard_input, 1 };

@@ -30,6 +30,10 @@ struct vl_yaml *vl_opt_yaml(const struct vl_opt *o);
 /* What the option accepts, for errors and help: "a number from 0 to 1", "auto, cpu or cuda". */
 void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o);
 
+/* (absent.c) VL_E_USAGE naming the first key that is set to something this toolkit lacks and that changes
+ * what is trained (tools, adapters, ...). */
+int vl_absent_check(const struct vl_conf *c, struct vl_err *e) VL_MUST_CHECK;
+
 /* Answers on stdout. */
 void vl_print_help(const struct vl_parsed *p);
 void vl_print_version(const char *program);

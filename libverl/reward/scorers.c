@@ -67,10 +67,11 @@ int vl_pool_cannot_run(struct vl_pool *p, int status)
 
     if (p->answered || !a || (code != 126 && code != 127))
         return 0;
-    vl_fail(p->e, VL_E_NOINPUT,
-            "scorer '%.200s' cannot be run (status %d); give a program and its arguments as for "
-            "sh -c",
-            a[1] && !strcmp(a[1], "-c") && a[2] ? a[2] : a[0], code);
+    vl_fail(p->e, VL_E_NOINPUT, "scorer '%.200s' cannot be run (status %d); %s",
+            a[1] && !strcmp(a[1], "-c") && a[2] ? a[2] : a[0], code,
+            code == 126 ? "is the file executable (chmod +x), and its first line a program that is "
+                          "there?"
+                        : "give a program and its arguments as for sh -c");
     return 1;
 }
 
