@@ -179,6 +179,14 @@ ok 'a filter or a program is one of several rules; each source has its own' '
     exits 64 score --jq 1 --rule source -i in.dp -o no.dp 2>err
     grep -q -e "--rule jq:WEIGHT" err
     exits 64 score --jq 1 --command cat --rule source --rule jq -i in.dp -o no.dp'
+if have_mpi; then
+    ok 'two ranks: the same bytes' '
+        score --jq "{score: (.solution_str | length), words: 2}" --rule source --rule jq:0.5,as=long -i in.dp -o k.dp
+        verl-mpi 2 verl-reward -q -m . --jq "{score: (.solution_str | length), words: 2}" --rule source --rule jq:0.5,as=long -i in.dp -o k2.dp
+        cmp k.dp k2.dp'
+else
+    skip "$why"
+fi
 ok 'a filter that reads what no row has is told so, once' '
     verl-reward -m . --jq ".solution_st|length" -i in.dp -o k.dp 2>err
     [ "$(grep -c "no row has .solution_st (did you mean .solution_str?)" err)" = 1 ]
