@@ -39,7 +39,6 @@ static const struct absent absent[] = {
     { "data.custom_cls.path", none, "--map FILTER makes rows of any shape" },
     { "data.sampler.class_path", none, "rows come in file order or shuffled by the seed" },
     { "data.datagen.path", none, "rows come from files" },
-    { "algorithm.use_pf_ppo", off, "there is no feedback by reweighted samples" },
     { "trainer.val_only", off, "verl-rollout --validate and verl-eval do that" },
 };
 
