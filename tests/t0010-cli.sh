@@ -77,6 +77,12 @@ case $programs in
             verl-rollout -m m \$w 2>err || :; not grep -q 'not there' err
         done
         verl-sync -c turns.yaml --print-config=ignored | grep -q 'multi_turn.enable: True # .*; no program'"
+    ok "no such key is one that a program reads" "
+        sed -n 's/^    { ROLLOUT \"/\"actor_rollout_ref.rollout./; s/^ *{* *\"\([a-z_.]*\)\", .*/\1/p' $REPO/libverl/base/absent.c >keys
+        [ \$(wc -l <keys) -gt 15 ]
+        grep -v '^model' keys | while read -r key; do
+            verl-sync \$key=1 --print-config=ignored | grep -q '; no program\|--role sft\$' || { echo \$key; exit 1; }
+        done"
     ok "a key is credited to the programs that read it" "
         verl-rollout trainer.project_name=x --print-config=ignored | grep -q '; no program'
         verl-rollout trainer.total_epochs=1 --print-config=ignored | grep -q '; verl-update'

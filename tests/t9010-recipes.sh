@@ -53,6 +53,15 @@ ok 'an update of an earlier step, alone: the same bytes and weights beside curre
     REWARD=$half RUN=e KEEP=9 STEPS=3 $ex/grpo.sh $small
     test "$(readlink e/actor/current)" = v000004
     test "$(jq -r .parent e/actor/v000004/state.json)" = v000002'
+ok 'DATASET is the filter of verl-data, in the settings and in a single stage' '
+    exits 65 env DATASET=gsm8k RUN=ds $ex/grpo.sh $small 2>err
+    grep -q "train.jsonl:[0-9]*: no row of --dataset gsm8k" err
+    grep -q -- "--dataset gsm8k" ds/step_000001/prompts.cmd
+    grep -qx DATASET=gsm8k ds/settings
+    for d in sft dpo; do
+        exits 65 env DATASET=alpaca RUN=ds$d $ex/$d.sh 2>err
+        grep -q "no row of --dataset alpaca" err
+    done'
 ok 'KL is short for a coefficient, and does not hide another' '
     exits 64 env KL=0.1 REWARD="$half" RUN=k2 $ex/grpo.sh $small actor_rollout_ref.actor.kl_loss_coef=0.02 2>err
     grep -q "KL=0.1, but the settings have kl_loss_coef 0.02" err
