@@ -17,8 +17,11 @@ cd "$dir"
 rows=${1:-4000} workers=${2:-2}
 
 letters_tokenizer .
-jq -nc --argjson n "$rows" 'range($n) | {uid: "0-\(.)", sample: 0, data_source: "m", truth: "\(. % 3)",
-    response: "some words of a response, #### \(. % 5)"}' >rows.jsonl
+some_rows() { # ROWS
+    jq -nc --argjson n "$1" 'range($n) | {uid: "0-\(.)", sample: 0, data_source: "m", truth: "\(. % 3)",
+        response: "some words of a response, #### \(. % 5)"}'
+}
+some_rows "$rows" >rows.jsonl
 letters_batch in.dp <rows.jsonl
 cat >mine.py <<'PY'
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -53,6 +56,7 @@ echo "$plain $pool" | awk -v n="$workers" '{
     printf "%d workers      %6.2f s of processor  %6.2f s\n", n, $3, $4
     printf "overhead       %6.1f %% of processor time (to stay under 10)\n", ($3 / $1 - 1) * 100 }'
 filter='(.solution_str|split("#### ")|last)==.ground_truth'
-all=$(timed verl-reward -q -m . -i in.dp --jq "$filter" -j "$workers" -o out.dp)
-base=$(timed verl-reward -q -m . -i in.dp --scorer exact -o out.dp)
-echo "$all $base $rows" | awk '{ printf "filter         %6.2f us of processor a row, reading and writing aside\n", ($1 - $3) / $5 * 1e6 }'
+some_rows $((25 * rows)) | letters_batch many.dp # a worker's start takes as long as some thousand rows
+all=$(timed verl-reward -q -m . -i many.dp --jq "$filter" -j "$workers" -o out.dp)
+base=$(timed verl-reward -q -m . -i many.dp --scorer exact -o out.dp)
+echo "$all $base $((25 * rows))" | awk '{ printf "filter         %6.2f us of processor a row, reading and writing aside\n", ($1 - $3) / $5 * 1e6 }'
