@@ -158,16 +158,3 @@ int vl_chat_apply(struct vl_chat *c, const char *messages, size_t n, const char 
                       add_generation_prompt ? 4 : 5);
     return vl_jinja_render(j, out, e);
 }
-
-int vl_chat_render(const struct vl_tok *t, const char *tmpl, const char *messages, size_t n,
-                   const char *tools, const char *kwargs, int add_generation_prompt,
-                   struct vl_buf *out, struct vl_err *e)
-{
-    struct vl_chat *c;
-
-    if (vl_chat_open(&c, t, tmpl, "chat template", kwargs, e))
-        return e->code;
-    (void)!vl_chat_apply(c, messages, n, tools, add_generation_prompt, out, e);
-    vl_chat_free(c);
-    return e->code;
-}

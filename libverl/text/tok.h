@@ -66,11 +66,4 @@ const char *vl_tok_template(const struct vl_tok *t); /* chat template text or NU
 void vl_tok_texts(const struct vl_tok *t, struct vl_buf *out);
 const char *vl_tok_hash(const struct vl_tok *t); /* 32 hex digits of tokenizer.json's XXH3-128 */
 
-/* Renders messages (JSON array of {role, content, ...}) by the template `tmpl` (NULL: the
- * tokenizer's). kwargs: JSON object text or NULL; tools: JSON array text or NULL. A list without a
- * template is VL_E_DATA that says how to give one. */
-int vl_chat_render(const struct vl_tok *t, const char *tmpl, const char *messages, size_t n,
-                   const char *tools, const char *kwargs, int add_generation_prompt,
-                   struct vl_buf *out, struct vl_err *e) VL_MUST_CHECK;
-
 #endif

@@ -562,9 +562,9 @@ static void test_chat_again(void **state)
     assert_int_equal(vl_chat_apply(c, one, sizeof one - 1, NULL, 1, &b, &e), 0);
     assert_string_equal(b.s, "<|user|>x<|end|><|bot|><think>");
     vl_buf_reset(&b);
-    assert_int_equal(vl_chat_render(t, "{{ eos_token }}|{{ bos_token }}", one, sizeof one - 1, NULL,
-                                    NULL, 1, &b, &e),
-                     0);
+    vl_chat_free(c);
+    assert_int_equal(vl_chat_open(&c, t, "{{ eos_token }}|{{ bos_token }}", "t", NULL, &e), 0);
+    assert_int_equal(vl_chat_apply(c, one, sizeof one - 1, NULL, 1, &b, &e), 0);
     assert_string_equal(b.s, "<|end|>|");
     vl_chat_free(c);
     vl_buf_free(&a);
