@@ -81,7 +81,7 @@ by_mode() { # by $mode
 }
 gone() { # waits a moment for processes that were killed to vanish
     i=0
-    while pgrep -f "$nap" >/dev/null && [ $i -lt 40 ]; do sleep 0.05; i=$((i + 1)); done
+    while pgrep -f "$nap" >/dev/null && [ $i -lt 400 ]; do sleep 0.05; i=$((i + 1)); done
     not pgrep -fa "$nap"
 }
 see() { verl-dump -q --no-text "$1" | jq -r "$2" | tr '\n' ' ' | sed 's/ $//'; }
@@ -135,8 +135,8 @@ start() {
     env --default-signal=INT "$@" verl-reward -q -m . -i hang.dp --command 'sh deaf.sh; :' -j 3 -o no.dp 2>err &
     pid=$!
     i=0
-    while [ "$(pgrep -fc "^$nap")" -lt 6 ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done
-    [ $i -lt 200 ]
+    while [ "$(pgrep -fc "^$nap")" -lt 6 ] && [ $i -lt 1200 ]; do sleep 0.05; i=$((i + 1)); done
+    [ $i -lt 1200 ] || { cat err; return 1; }
 }
 for s in TERM:143 INT:130 HUP:129 KILL:137; do
     ok "verl-reward killed by ${s%:*}: its scorers, their children and those in other sessions end" "
