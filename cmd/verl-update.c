@@ -298,8 +298,8 @@ int main(int argc, char **argv)
         .details =
             "Reads prompts, responses, attention_mask, response_mask and\n"
             "  actor   old_log_probs (or rollout_log_probs), advantages, ref_log_prob\n"
-            "  critic  values, returns\n"
             "          distillation: teacher_log_probs, or teacher_topk_ids and _log_probs\n"
+            "  critic  values, returns\n"
             "  dpo     preference, ref_log_prob\n"
             "Writes STATE/vNNNNNN and moves STATE/current; -o gets a batch without rows that\n"
             "carries the metrics. The same line again finds its work done.\n",

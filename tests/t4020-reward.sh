@@ -2,16 +2,9 @@
 # verl-reward: rules, filters, commands; every failure by every policy; ranks, workers, reruns.
 . "$(dirname "$0")/lib.sh"
 
-# Ids are characters: printable ASCII from 0, line feed 95, </s> 96. No shared data is needed.
-jq -n '([range(32;127)|[.]|implode] + ["\n"]) as $c |
-  { version: "1.0", truncation: null, padding: null, normalizer: null, pre_tokenizer: null,
-    post_processor: null, decoder: {type: "Fuse"},
-    added_tokens: [{ id: 96, content: "</s>", single_word: false, lstrip: false, rstrip: false,
-                     normalized: false, special: true }],
-    model: { type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null,
-             end_of_word_suffix: null, fuse_unk: false, byte_fallback: false, merges: [],
-             vocab: (reduce range(0; $c|length) as $i ({}; .[$c[$i]] = $i) + {"</s>": 96}) } }' \
-    >tokenizer.json
+. "$REPO/tests/letters.sh"
+
+letters_tokenizer .
 cat >rows.jq <<'EOF'
 def ids: [explode[] | if . == 10 then 95 else . - 32 end];
 def left($n): [range($n - length) | 0] + .;

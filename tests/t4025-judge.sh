@@ -2,22 +2,11 @@
 # verl-reward --judge: a generative judge behind a server of the test's own, which misbehaves as the
 # rows tell it to (tests/httpd.c): requests, scores, every failure by every policy, limits, keys.
 . "$(dirname "$0")/lib.sh"
-[ -x "$BUILD/tests/httpd" ] || skip_all "no test server is built (make unit-binaries)"
-verl-reward --version | grep -q '^curl *[0-9]' || skip_all "built without libcurl"
+. "$REPO/tests/httpd.sh"
+have_httpd || skip_all "$why"
 . "$REPO/tests/chars.sh"
 char_policy
-export no_proxy=127.0.0.1
-
-# The server ends when descriptor 9 is closed, which it is at the end of this script.
-mkfifo in
-"$BUILD/tests/httpd" <in >port 9>&- &
-exec 9>in
-i=0
-until [ -s port ] || [ $i = 100 ]; do
-    sleep 0.05
-    i=$((i + 1))
-done
-URL=http://127.0.0.1:$(cat port)
+start_httpd
 
 # What the judge does stands in the response.
 rows() { jq -c -R '{uid: "0-\(input_line_number - 1)", prompt: "2+2?", response: gsub("\\\\n"; "\n")}' 9>&-; }

@@ -192,19 +192,12 @@ else
 fi
 
 # ---- by a service ----
-if [ ! -x "$BUILD/tests/httpd" ] || ! verl-reward --version | grep -q '^curl *[0-9]'; then
-    skip 'no test server is built, or no libcurl'
+. "$REPO/tests/httpd.sh"
+if ! have_httpd; then
+    skip "$why"
     done_testing
 fi
-export no_proxy=127.0.0.1
-mkfifo in
-"$BUILD/tests/httpd" <in >port 9>&- &
-exec 9>in
-i=0
-until [ -s port ] || [ $i = 100 ]; do
-    sleep 0.05
-    i=$((i + 1))
-done
+start_httpd
 # What the service answers to a case stands in its input: each step is a status and a body.
 run() { # STATUS RUN-STATUS STDOUT [RETURN-CODE]
     jq -rn --arg s "$1" --arg r "$2" --arg o "$3" --argjson c "${4:-0}" '
@@ -213,7 +206,7 @@ run() { # STATUS RUN-STATUS STDOUT [RETURN-CODE]
 compile=$(jq -rn '{status: "Failed", compile_result: {status: "Error", stderr: "no ;", return_code: 1}} | tojson | @uri')
 good=$(run Success Finished 3)
 service() {
-    score --scorer code reward_model.sandbox_fusion.url="http://127.0.0.1:$(cat port)/$at" "$@" 9>&-
+    score --scorer code reward_model.sandbox_fusion.url="$URL/$at" "$@" 9>&-
 }
 cases() { # ANSWERS...: a row whose cases get these
     jq -nc '{response: "```python\nprint(3)\n```", truth: ({inputs: [$ARGS.positional[] | "@@\(.)@@"],
