@@ -21,7 +21,7 @@ ok "meta_info: how it was sampled, from which weights" "
     verl-dump --meta gen.dp >meta
     jq -e '.n == 2 and .temperature == 1 and .top_p == 1 and .top_k == -1 and .global_steps == 3 and
         .logprobs_mode == \"full_vocabulary\" and .stop_token_ids == [2] and
-        (.compute | IN(\"fp32\", \"bf16\"))' meta
+        (.compute | IN(\"fp32\", \"bf16\", \"amx\"))' meta
     equal \"\$(jq -r .rollout_log_probs_weights.hash meta)\" \"\$(verl-model hash model | cut -d' ' -f1)\""
 ok "no path, time or number of threads in the file" "
     mkdir -p elsewhere

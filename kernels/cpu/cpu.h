@@ -24,7 +24,7 @@ struct vl_cpu {
 };
 
 /* Panels of width nr: fw holds W^T for y, bw holds W for dx (train only).
- * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; bf16: pairs of i or o. */
+ * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; else: vl_cpu_depth of i or o. */
 struct vl_weight {
     int64_t O, I;
     enum vl_compute ct;
@@ -32,12 +32,25 @@ struct vl_weight {
     void *fw, *bw;
 };
 
-/* Rows of a matrix as the products read them: f, or h = pairs of bf16; ld in elements of either. */
+/* Rows of a matrix as the products read them: f, or h = pairs of bf16; ld in elements of either. For
+ * VL_COMPUTE_AMX rows of h end in zeros up to a whole block. */
 struct vl_rows {
     const float *f;
     const uint32_t *h;
     int64_t ld;
 };
+
+/* Elements of a reduction over n: fp32, or pairs of bf16, for AMX in whole blocks. */
+static inline int64_t vl_cpu_depth(enum vl_compute ct, int64_t n)
+{
+    return ct == VL_COMPUTE_F32    ? n
+           : ct == VL_COMPUTE_BF16 ? (n + 1) / 2
+                                   : (n + 2 * VL_AMX_PAIRS - 1) / (2 * VL_AMX_PAIRS) * VL_AMX_PAIRS;
+}
+
+/* One row of n elements as pairs, vl_cpu_depth(ct, n) of them. */
+void vl_cpu_to_pairs(const struct vl_cpu *c, uint32_t *h, const float *x, int64_t n,
+                     enum vl_compute ct);
 
 /* vl_crew_run; by the caller alone when `work` elementary steps are not worth waking threads. */
 void vl_cpu_run(struct vl_cpu *c, double work, int64_t tasks, vl_task_fn fn, void *arg);

@@ -184,10 +184,10 @@ static void bwd_dx(const struct bwd *b, float *dx, const float *dz, int64_t n, i
     struct vl_rows r = { .f = dz, .ld = VL_CHUNK };
     int64_t width = vl_chunk_width(w->O, ch);
 
-    if (w->ct == VL_COMPUTE_BF16) {
+    if (w->ct != VL_COMPUTE_F32) {
         r = (struct vl_rows){ .h = h, .ld = VL_CHUNK / 2 };
         for (int64_t m = 0; m < n; m++)
-            b->c->k.to_bf16((uint16_t *)(h + m * r.ld), dz + m * VL_CHUNK, width);
+            vl_cpu_to_pairs(b->c, h + m * r.ld, dz + m * VL_CHUNK, width, w->ct);
     }
     for (int64_t p = 0; p < vl_cpu_panels(b->c, w->I); p++)
         vl_cpu_tile_dx(b->c, dx + p * b->c->k.nr, w->I, r, 0, n, w, p, ch * VL_CHUNK, width,

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#define VL_AMX_PAIRS 16 /* pairs of bf16 in one block of an AMX tile's sum */
+
 /* Partial log-softmax sums of one row over one chunk of the vocabulary. */
 struct vl_part {
     float m; /* max z */
@@ -47,6 +49,10 @@ struct vl_kern {
      * denormals as zero. a(m,k) = a[m*lda + k]. */
     void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                   int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
+    /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS, and b has
+     * columns up to the next multiple of 64, whatever they hold. */
+    void (*mul_amx)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
     void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
 
@@ -95,6 +101,8 @@ extern const struct vl_kern vl_kern_scalar;
 extern const struct vl_kern vl_kern_fma, vl_kern_avx2, vl_kern_avx512;
 /* Puts the vdpbf16ps versions of mul16 and to_bf16 into *k. */
 void vl_kern_use_avx512bf16(struct vl_kern *k);
+/* Puts mul_amx on tiles into *k; 0 when the operating system does not let us have them. */
+int vl_kern_use_amx(struct vl_kern *k);
 #endif
 
 #endif

@@ -8,6 +8,7 @@
 #    include "kernels/cpu/body_mul.h"
 #    include "kernels/cpu/body_mulr.h"
 #    include "kernels/cpu/body_mul16.h"
+#    include "kernels/cpu/body_amx.h"
 #    include "kernels/cpu/body_bf16.h"
 #    include "kernels/cpu/body_row.h"
 #    include "kernels/cpu/body_table.h"

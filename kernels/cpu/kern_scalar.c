@@ -4,6 +4,7 @@
 #define VL_SIMD 0
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/body_plain.h"
+#include "kernels/cpu/body_amx.h"
 #include "kernels/cpu/body_bf16.h"
 #include "kernels/cpu/body_row.h"
 #include "kernels/cpu/body_table.h"

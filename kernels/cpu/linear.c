@@ -20,9 +20,7 @@ int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n)
 /* Elements of a packed side with `out` outputs reduced over `in`: fp32, or pairs of bf16. */
 static size_t side_elems(const struct vl_cpu *c, int64_t out, int64_t in, enum vl_compute ct)
 {
-    int64_t k = ct == VL_COMPUTE_BF16 ? (in + 1) / 2 : in;
-
-    return (size_t)(vl_cpu_panels(c, out) * c->k.nr * k);
+    return (size_t)(vl_cpu_panels(c, out) * c->k.nr * vl_cpu_depth(ct, in));
 }
 
 size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train)
@@ -77,7 +75,7 @@ static void pack_panel(float *dst, const float *W, int64_t os, int64_t ks, int64
 
 /* Pairs of k along a row of W (ks = 1), or across two rows (os = 1). */
 static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, int64_t os,
-                         int64_t ks, int64_t n0, int64_t n, int64_t K)
+                         int64_t ks, int64_t n0, int64_t n, int64_t K, int64_t pairs)
 {
     int64_t nr = c->k.nr;
     uint16_t h[2][64];
@@ -103,6 +101,7 @@ static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, 
         }
     for (int64_t k = 0; k < (K + 1) / 2; k++)
         memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
+    memset(dst + (K + 1) / 2 * nr, 0, (size_t)((pairs - (K + 1) / 2) * nr) * sizeof *dst);
 }
 
 struct pack {
@@ -117,13 +116,14 @@ static void pack_task(void *arg, int64_t p, int thread)
 {
     const struct pack *j = arg;
     int64_t nr = j->c->k.nr, n = j->out - p * nr < nr ? j->out - p * nr : nr;
+    int64_t depth = vl_cpu_depth(j->ct, j->in);
+    float *dst = (float *)j->dst + p * nr * depth; /* pairs take as much */
 
     (void)thread;
-    if (j->ct == VL_COMPUTE_BF16)
-        pack_panel16(j->c, (uint32_t *)j->dst + p * nr * ((j->in + 1) / 2), j->W, j->os, j->ks,
-                     p * nr, n, j->in);
+    if (j->ct == VL_COMPUTE_F32)
+        pack_panel(dst, j->W, j->os, j->ks, p * nr, n, j->in, (int)nr);
     else
-        pack_panel((float *)j->dst + p * nr * j->in, j->W, j->os, j->ks, p * nr, n, j->in, (int)nr);
+        pack_panel16(j->c, (uint32_t *)(void *)dst, j->W, j->os, j->ks, p * nr, n, j->in, depth);
 }
 
 static void pack_side(struct vl_cpu *c, struct pack j)
@@ -139,11 +139,21 @@ void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev)
         pack_side(ctx, (struct pack){ NULL, w->bw, dev, 1, w->I, w->I, w->O, w->ct });
 }
 
+void vl_cpu_to_pairs(const struct vl_cpu *c, uint32_t *h, const float *x, int64_t n,
+                     enum vl_compute ct)
+{
+    int64_t pairs = (n + 1) / 2;
+
+    c->k.to_bf16((uint16_t *)h, x, n);
+    memset(h + pairs, 0, (size_t)(vl_cpu_depth(ct, n) - pairs) * sizeof *h);
+}
+
 struct convert {
-    const struct vl_kern *k;
+    const struct vl_cpu *c;
     const float *x;
     uint32_t *h;
     int64_t N, I, ld;
+    enum vl_compute ct;
 };
 
 #define CONVERT_ROWS 8
@@ -154,15 +164,15 @@ static void convert_task(void *arg, int64_t t, int thread)
 
     (void)thread;
     for (int64_t n = t * CONVERT_ROWS; n < j->N && n < (t + 1) * CONVERT_ROWS; n++)
-        j->k->to_bf16((uint16_t *)(j->h + n * j->ld), j->x + n * j->I, j->I);
+        vl_cpu_to_pairs(j->c, j->h + n * j->ld, j->x + n * j->I, j->I, j->ct);
 }
 
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct)
 {
-    struct convert j = { &c->k, x, NULL, N, I, (I + 1) / 2 };
+    struct convert j = { c, x, NULL, N, I, vl_cpu_depth(ct, I), ct };
 
-    if (ct != VL_COMPUTE_BF16)
+    if (ct == VL_COMPUTE_F32)
         return (struct vl_rows){ .f = x, .ld = I };
     j.h = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)(N * j.ld) * sizeof *j.h);
     vl_cpu_run(c, (double)(N * I), (N + CONVERT_ROWS - 1) / CONVERT_ROWS, convert_task, &j);
@@ -172,19 +182,21 @@ struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t 
 /* y (M, n) = rows m0.. of x times one packed panel, k in [k0, k0 + kn) of the reduction (elements
  * of x's kind: floats or pairs). */
 static void mul_panel(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
-                      int64_t M, const void *panel, int64_t n, int64_t k0, int64_t kn, int add)
+                      int64_t M, const void *panel, int64_t n, int64_t k0, int64_t kn,
+                      enum vl_compute ct, int add)
 {
     int64_t nr = c->k.nr;
 
     for (int64_t k = 0; k < kn; k += K_BLOCK) {
         int64_t d = kn - k < K_BLOCK ? kn - k : K_BLOCK;
 
-        if (x.f)
+        if (ct == VL_COMPUTE_F32)
             c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, (const float *)panel + (k0 + k) * nr, nr,
                      M, n, d, add || k);
         else
-            c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr,
-                       nr, M, n, d, add || k);
+            (ct == VL_COMPUTE_BF16 ? c->k.mul16 : c->k.mul_amx)(
+                y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr, nr, M,
+                n, d, add || k);
     }
 }
 
@@ -192,9 +204,9 @@ void vl_cpu_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows
                    int64_t M, const struct vl_weight *w, int64_t p)
 {
     int64_t nr = c->k.nr, n = w->O - p * nr < nr ? w->O - p * nr : nr;
-    int64_t K = w->ct == VL_COMPUTE_BF16 ? (w->I + 1) / 2 : w->I;
+    int64_t K = vl_cpu_depth(w->ct, w->I);
 
-    mul_panel(c, y, ldy, x, m0, M, (const float *)w->fw + p * nr * K, n, 0, K, 0);
+    mul_panel(c, y, ldy, x, m0, M, (const float *)w->fw + p * nr * K, n, 0, K, w->ct, 0);
 }
 
 void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_rows dy, int64_t m0,
@@ -202,11 +214,10 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
                     int add)
 {
     int64_t nr = c->k.nr, n = w->I - p * nr < nr ? w->I - p * nr : nr;
-    int half = w->ct == VL_COMPUTE_BF16;
-    int64_t K = half ? (w->O + 1) / 2 : w->O;
+    int64_t K = vl_cpu_depth(w->ct, w->O);
 
-    mul_panel(c, dx, ldx, dy, m0, M, (const float *)w->bw + p * nr * K, n, half ? o0 / 2 : o0,
-              half ? (on + 1) / 2 : on, add);
+    mul_panel(c, dx, ldx, dy, m0, M, (const float *)w->bw + p * nr * K, n,
+              w->ct == VL_COMPUTE_F32 ? o0 : o0 / 2, vl_cpu_depth(w->ct, on), w->ct, add);
 }
 
 /* Rows of a task: x rows stay in half the second-level cache, and there is work for all threads. */

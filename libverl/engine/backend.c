@@ -13,6 +13,22 @@
 
 #define PLUGIN "libverl_cuda.so"
 
+static const char *const compute_name[VL_COMPUTES] = { "fp32", "bf16", "amx" };
+
+const char *vl_compute_name(enum vl_compute c)
+{
+    return compute_name[c];
+}
+
+enum vl_compute vl_compute_named(const char *name)
+{
+    int c = 0;
+
+    while (c < VL_COMPUTES && strcmp(name, compute_name[c]) != 0)
+        c++;
+    return (enum vl_compute)c;
+}
+
 typedef int (*plugin_fn)(struct vl_backend **be, int device, int threads, struct vl_err *e);
 
 static int open_cuda(struct vl_backend **be, int device, int threads, struct vl_err *e)

@@ -18,7 +18,14 @@
 enum vl_compute {
     VL_COMPUTE_F32,  /* fp32 operands */
     VL_COMPUTE_BF16, /* bf16 operands of y = x W^T and dx = dy W, fp32 accumulation */
+    VL_COMPUTE_AMX,  /* as bf16, summed in the order of AMX tiles: other bits, the same precision */
+    VL_COMPUTES
 };
+
+/* "fp32", "bf16", "amx": the value of --compute and meta_info.compute. Any device can do any type. */
+const char *vl_compute_name(enum vl_compute c);
+/* The type of that name, or VL_COMPUTES. */
+enum vl_compute vl_compute_named(const char *name);
 
 struct vl_weight; /* a matrix (out O, in I), packed as the backend likes */
 
@@ -81,6 +88,7 @@ struct vl_backend {
     uint32_t version; /* VL_BACKEND_VERSION */
     char name[48];    /* "cpu avx512" */
     void *ctx;
+    enum vl_compute best; /* the type that is fastest here, by facts of the device alone */
 
     /* memory (dev) */
     int (*alloc)(void *ctx, void **dev, size_t bytes, struct vl_err *e); /* zeroed */
@@ -199,7 +207,7 @@ struct vl_backend {
                 int64_t *changed);
 };
 
-/* The built-in CPU backend. isa: NULL or "auto", "avx512bf16", "avx512", "avx2", "scalar" (C),
+/* The built-in CPU backend. isa: NULL or "auto", "amx", "avx512bf16", "avx512", "avx2", "scalar" (C),
  * "plain" (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads
  * 0: the affinity mask and cgroup divided by local_ranks, or OMP_NUM_THREADS. VL_E_UNAVAIL when the
  * CPU lacks the instruction set. Operations of one backend are called by one thread at a time. */

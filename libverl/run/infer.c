@@ -18,11 +18,6 @@ static void say(void *arg, const char *line)
     vl_detail(arg, "%s", line);
 }
 
-enum vl_compute vl_default_compute(const struct vl_backend *be)
-{
-    return strstr(be->name, "bf16") ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
-}
-
 static int pick_compute(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b,
                         const char *given, struct vl_err *e)
 {
@@ -30,12 +25,9 @@ static int pick_compute(struct vl_ctx *x, struct vl_infer *f, const struct vl_ba
     int chosen = strcmp(given, "auto") != 0;
     const char *name = chosen ? given : meta;
 
-    if (name && strcmp(name, "bf16") != 0 && strcmp(name, "fp32") != 0)
-        vl_fail(e, VL_E_DATA, "meta_info.compute is \"%s\": expected fp32 or bf16", name);
-    else if (name)
-        f->compute = strcmp(name, "bf16") == 0 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
-    else
-        f->compute = vl_default_compute(f->be);
+    f->compute = name ? vl_compute_named(name) : f->be->best;
+    if (f->compute == VL_COMPUTES)
+        vl_fail(e, VL_E_DATA, "meta_info.compute is \"%s\": expected fp32, bf16 or amx", name);
     if (!e->code && chosen && meta && strcmp(meta, given) != 0)
         vl_warn(&x->log,
                 "--compute %s, but the batch was made with %s (meta_info.compute): log-probs will "

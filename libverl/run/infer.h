@@ -14,9 +14,6 @@ struct vl_infer {
     enum vl_compute compute;
 };
 
-/* bf16 where the device multiplies it (its name says so), else fp32. */
-enum vl_compute vl_default_compute(const struct vl_backend *be);
-
 /* Rows of a forward pass: `rows` rows (<= 0 or VL_NULL_I64: any) and, with dynamic or when rows is
  * not set, at most max_tokens tokens. */
 struct vl_cut {
@@ -28,8 +25,8 @@ struct vl_cut {
 /* Rows of the options table that programs with a model share: its operands; the rows of a pass; the
  * keys of *CUT (each with the one it falls back to, or NULL), which ends their help with OF. */
 #define VL_OPT_COMPUTE(DST)                                                                        \
-    VL_OPT_WORD("compute", NULL, DST, "TYPE", "auto|fp32|bf16", VL_F_PROV,                         \
-                "operands of matrix products; auto: as the batch says, else the device's default")
+    VL_OPT_WORD("compute", NULL, DST, "TYPE", "auto|fp32|bf16|amx", VL_F_PROV,                     \
+                "operands of matrix products; auto: as the batch says, else the fastest here")
 #define VL_OPT_MICRO_BATCH(DST)                                                                    \
     VL_OPT_INT("micro-batch", NULL, DST, "ROWS", 0, 1 << 30, 0,                                    \
                "rows in one forward pass, before the keys below; 0: not set")

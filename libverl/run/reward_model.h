@@ -15,7 +15,7 @@ struct vl_rm_opts {
     const char *truncate; /* "none", "left" or "right": what is longer than max_length */
     int plain_special;    /* text that spells a special token is ordinary text */
     int64_t max_length;   /* tokens; VL_NULL_I64: the model's context */
-    const char *compute;  /* "auto" | "fp32" | "bf16" */
+    const char *compute;  /* "auto" | "fp32" | "bf16" | "amx" */
     int64_t micro_batch;  /* rows of a forward pass, before `cut`; 0: not set */
     struct vl_cut cut;
 };

@@ -12,7 +12,7 @@ struct vl_logprob_opts {
     const char *distill_mode; /* distillation.distillation_loss.loss_mode: "..._topk" wants top-k */
     int64_t topk;             /* teacher: how many ids */
     int64_t own_topk;         /* old: how many ids, 0 = none */
-    const char *compute;      /* "auto" | "fp32" | "bf16" */
+    const char *compute;      /* "auto" | "fp32" | "bf16" | "amx" */
     const char *agg;          /* loss_agg_mode of the metric actor/entropy */
     double temperature;
     int64_t micro_batch;            /* --micro-batch, before both of: */

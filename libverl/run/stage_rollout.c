@@ -539,13 +539,19 @@ static int open_model(struct rollout *r, struct vl_err *e)
     const struct vl_rollout_opts *o = r->o;
     const char *path = r->x->common->model ? r->x->common->model : o->policy_path;
     const char *compute = o->compute;
+    int half = 0; /* bfloat16 in whichever order is fastest here */
 
     if (o->from_json && !path)
         return 0;
-    if (!vl_parsed_given(r->x->parsed, &o->compute) && vl_parsed_given(r->x->parsed, &o->dtype))
-        compute = strcmp(o->dtype, "float32") == 0 ? "fp32" : "bf16";
-    return vl_infer_open(r->x, &r->f, &r->in, path, "actor_rollout_ref.model.path", VL_HEAD_LM,
-                         compute, e);
+    if (!vl_parsed_given(r->x->parsed, &o->compute) && vl_parsed_given(r->x->parsed, &o->dtype)) {
+        half = strcmp(o->dtype, "float32") != 0;
+        compute = half ? "bf16" : "fp32";
+    }
+    if (!vl_infer_open(r->x, &r->f, &r->in, path, "actor_rollout_ref.model.path", VL_HEAD_LM,
+                       compute, e) &&
+        half && r->f.be->best == VL_COMPUTE_AMX)
+        r->f.compute = VL_COMPUTE_AMX;
+    return e->code;
 }
 
 static int run(struct rollout *r, struct vl_err *e)

@@ -6,7 +6,7 @@
 
 struct vl_value_opts {
     const char *path;    /* critic.model.path */
-    const char *compute; /* "auto" | "fp32" | "bf16" */
+    const char *compute; /* "auto" | "fp32" | "bf16" | "amx" */
     int64_t micro_batch; /* --micro-batch, before: */
     struct vl_cut cut;   /* critic.forward_* */
 };

@@ -55,8 +55,3 @@ int vl_weights_get(const struct vl_batch *b, const char *column, struct vl_weigh
     vl_json_free(&j);
     return id->hash[0] != 0;
 }
-
-const char *vl_compute_name(enum vl_compute c)
-{
-    return c == VL_COMPUTE_BF16 ? "bf16" : "fp32";
-}

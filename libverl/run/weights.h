@@ -22,7 +22,5 @@ void vl_weights_set(struct vl_batch *b, const char *column, const struct vl_mode
 int vl_weights_get(const struct vl_batch *b, const char *column,
                    struct vl_weights_id *id); /* 1 = there */
 
-/* "fp32" | "bf16", the value of meta_info.compute. */
-const char *vl_compute_name(enum vl_compute c);
 
 #endif

@@ -360,8 +360,8 @@ static int parse(struct bench *b, const struct kind **k, int argc, char **argv)
             b->model_dir = v;
         else if (argv[i][1] == 'i')
             b->least = atof(v);
-        else if (argv[i][1] == 'c' && (!strcmp(v, "bf16") || !strcmp(v, "fp32")))
-            b->compute = *v == 'b' ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
+        else if (argv[i][1] == 'c' && vl_compute_named(v) < VL_COMPUTES)
+            b->compute = vl_compute_named(v);
         else
             return 0;
     }

@@ -158,7 +158,7 @@ static int measure(struct result *out, int *n, const char *name, int64_t O, int6
 
 static int measure_model(const struct vl_config *c, enum vl_compute ct, struct vl_err *e)
 {
-    const char *type = ct ? "bf16" : "fp32";
+    const char *type = vl_compute_name(ct);
     struct result r[20];
     int n = 0;
     double top = peak(ct), again;
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
     threads = threads > 0 ? threads : 1;
     least = argc > 7 ? atof(argv[7]) : least;
     if (!vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&c, VL_COMPUTE_F32, &e))
-        (void)!measure_model(&c, VL_COMPUTE_BF16, &e);
+        (void)(measure_model(&c, VL_COMPUTE_BF16, &e) || measure_model(&c, VL_COMPUTE_AMX, &e));
     if (e.code)
         fprintf(stderr, "bench_gemm: %s\n", e.msg);
     if (be)

@@ -96,7 +96,7 @@ static void bench_linear(void)
                                         { 512, 1024, 1024 }, { 64, 49152, 576 } };
 
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
-        for (int ct = 0; ct < 2; ct++) {
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct mat m = { shape[i][0], shape[i][1], shape[i][2], 0, 0, 0, 0 };
             double flop = 2e-9 * (double)m.N * (double)m.O * (double)m.I;
             struct vl_err e = { 0 };
@@ -105,9 +105,9 @@ static void bench_linear(void)
             if (be->weight_new(be->ctx, &m.w, m.O, m.I, (enum vl_compute)ct, 1, &e))
                 exit(1);
             be->weight_set(be->ctx, m.w, m.W);
-            printf("%s N %5lld O %5lld I %4lld: y %6.1f  dx %6.1f", ct ? "bf16" : "fp32",
-                   (long long)m.N, (long long)m.O, (long long)m.I, flop / best(do_y, &m),
-                   flop / best(do_dx, &m));
+            printf("%s N %5lld O %5lld I %4lld: y %6.1f  dx %6.1f",
+                   vl_compute_name((enum vl_compute)ct), (long long)m.N, (long long)m.O,
+                   (long long)m.I, flop / best(do_y, &m), flop / best(do_dx, &m));
             if (!ct)
                 printf("  dw %6.1f", flop / best(do_dw, &m));
             printf(" GFLOP/s  pack %.2f GB/s\n", 4e-9 * (double)(m.O * m.I) / best(do_pack, &m));
@@ -224,7 +224,7 @@ static void bench_head(void)
                                         { 1024, 49152, 576 } };
 
     for (size_t i = 0; i < 3; i++)
-        for (int ct = 0; ct < 2; ct++) {
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct head h = { .M = shape[i][0], .V = shape[i][1], .C = shape[i][2] };
             double flop = 2e-9 * (double)h.M * (double)h.V * (double)h.C, t;
             struct vl_err e = { 0 };
@@ -237,8 +237,8 @@ static void bench_head(void)
             if (be->weight_new(be->ctx, &h.w, h.V, h.C, (enum vl_compute)ct, 1, &e))
                 exit(1);
             be->weight_set(be->ctx, h.w, h.W);
-            printf("head %s M %lld V %lld: logp %.1f", ct ? "bf16" : "fp32", (long long)h.M,
-                   (long long)h.V, flop / best(do_logp, &h));
+            printf("head %s M %lld V %lld: logp %.1f", vl_compute_name((enum vl_compute)ct),
+                   (long long)h.M, (long long)h.V, flop / best(do_logp, &h));
             if (h.M <= 640 || !ct)
                 printf("  backward %.1f", 3 * flop / best(do_head_bwd, &h));
             h.s = (struct vl_sampling){ .temperature = 1, .top_p = 1 };

@@ -29,20 +29,20 @@ static struct kset kset;
 
 static int kset_open(void **state)
 {
-    static const char *const isa[] = { "plain", "scalar", "avx2", "avx512", "avx512bf16" };
+    static const char *const isa[] = { "plain", "scalar", "avx2", "avx512", "avx512bf16", "amx" };
 
     (void)state;
-    for (int i = 0; i < 8; i++) {
-        const char *name = isa[i < 5 ? i : i - 3];
+    for (int i = 0; i < 10; i++) {
+        const char *name = isa[i < 6 ? i : i - 4];
         struct vl_err e = { 0 };
-        int rc = vl_backend_cpu(&kset.be[kset.n], name, i < 5 ? 1 : 3, 1, &e);
+        int rc = vl_backend_cpu(&kset.be[kset.n], name, i < 6 ? 1 : 3, 1, &e);
 
-        if (rc == VL_E_UNAVAIL && i < 5)
+        if (rc == VL_E_UNAVAIL && i < 6)
             print_message("# %s not compared: this processor lacks it\n", name);
         else if (rc && rc != VL_E_UNAVAIL)
             return rc;
         kset.n += rc == 0;
-        kset.isas = i < 5 ? kset.n : kset.isas;
+        kset.isas = i < 6 ? kset.n : kset.isas;
     }
     return 0;
 }

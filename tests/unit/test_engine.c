@@ -442,13 +442,13 @@ static void gradient_bits(void **state)
               { "on two threads, recomputed, in micro-batches", 2, 1, 3 } };
 
     (void)state;
-    for (int k = 0; k < 2 * NWHICH; k++) {
-        int w = k / 2;
+    for (int k = 0; k < VL_COMPUTES * NWHICH; k++) {
+        int w = k / VL_COMPUTES;
         struct vl_config c = make_cfg((enum which)w);
         struct vl_model m;
         float *want;
 
-        compute = k % 2 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
+        compute = (enum vl_compute)(k % VL_COMPUTES);
 
         make_model(&m, &c);
         want = cut_gradient(&m, 1, 0, 1);
@@ -456,7 +456,7 @@ static void gradient_bits(void **state)
             float *got = cut_gradient(&m, t[i].threads, t[i].recompute, t[i].pieces);
 
             if (memcmp(got, want, (size_t)m.count * sizeof *got) != 0)
-                fail_msg("%s %s: other bits %s", names[w], k % 2 ? "bf16" : "fp32", t[i].what);
+                fail_msg("%s %s: other bits %s", names[w], vl_compute_name(compute), t[i].what);
             free(got);
         }
         free(want);
@@ -597,13 +597,13 @@ static void generation_bits(void **state)
     static const enum which arch[] = { LLAMA, QWEN3, MISTRAL };
 
     (void)state;
-    for (size_t a = 0; a < 2 * sizeof arch / sizeof *arch; a++) {
-        struct vl_config c = make_cfg(arch[a / 2]);
+    for (size_t a = 0; a < VL_COMPUTES * sizeof arch / sizeof *arch; a++) {
+        struct vl_config c = make_cfg(arch[a / VL_COMPUTES]);
         struct vl_gen first[PROMPTS * SAMPLES], gen[PROMPTS * SAMPLES];
         struct vl_model m;
         int stops = 0, limits = 0;
 
-        compute = a % 2 ? VL_COMPUTE_BF16 : VL_COMPUTE_F32;
+        compute = (enum vl_compute)(a % VL_COMPUTES);
 
         make_model(&m, &c);
         generate(&m, &cases[0], first, 2, stop);

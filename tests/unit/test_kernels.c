@@ -18,7 +18,7 @@ static void run_linear(struct vl_backend *be, struct vl_buf *out)
         float *b = krand(O, 1, 4), *y = kzero(N * O), *dx = krand(N * I, 1, 5);
         float *dw = krand(O * I, 1, 6), *db = krand(O, 1, 7);
 
-        for (int ct = VL_COMPUTE_F32; ct <= VL_COMPUTE_BF16; ct++) {
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
 
             be->linear(be->ctx, y, x, w, b, N);
@@ -159,7 +159,7 @@ static void run_head(struct vl_backend *be, struct vl_buf *out)
 
         for (int i = 0; i < M; i++)
             y[i] = (int32_t)(i * 97 % V);
-        for (int ct = 0; ct < 2; ct++) {
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct vl_weight *w = kweight(be, W, V, C, (enum vl_compute)ct);
 
             be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, NULL, 0.7f, M);
@@ -219,7 +219,7 @@ static void test_row_alone(void **state)
     for (int i = 0; i < MOST; i++)
         target[i] = i * 31 % V;
     for (int k = 0; k < kset.n; k++)
-        for (int ct = 0; ct < 2; ct++) {
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct vl_backend *be = kset.be[k];
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
             struct vl_weight *h = kweight(be, W, V, I, (enum vl_compute)ct);

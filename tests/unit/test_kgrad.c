@@ -125,7 +125,7 @@ static void test_linear_bf16(void **state)
     (void)state;
     for (int k = 0; k < kset.n; k++) {
         struct vl_backend *be = kset.be[k];
-        struct vl_weight *w = kweight(be, W, O, I, VL_COMPUTE_BF16);
+        struct vl_weight *w = kweight(be, W, O, I, k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16);
 
         be->linear(be->ctx, y, x, w, NULL, N);
         be->linear_dx(be->ctx, dx, dy, w, N, 0);

@@ -28,8 +28,8 @@ static void test_topk(void **state)
     (void)state;
     for (int k = 0; k < kset.n; k++) {
         struct vl_backend *be = kset.be[k];
-        for (int ct = 0; ct < 2; ct++) {
-            struct vl_weight *w = kweight(be, W, V, C, ct ? VL_COMPUTE_BF16 : VL_COMPUTE_F32);
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
+            struct vl_weight *w = kweight(be, W, V, C, (enum vl_compute)ct);
 
             be->head_logits(be->ctx, z, x, w, 0.7f, M);
             for (int m = 0; m < M; m++)

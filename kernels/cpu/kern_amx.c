@@ -1,0 +1,171 @@
+/* kern_amx.c - the bf16 product on AMX tiles.
+ *
+ * A tile product takes each of its rows by itself, so the number of rows changes no bit; its order
+ * of summation, one block of 16 pairs after the other, is that of body_amx.h. Output tiles are 32
+ * x 32 (four accumulators, both operands read twice), or 16 x 64 for few rows, where the weights come
+ * from memory and each is loaded once. */
+#if defined(__x86_64__)
+#    include <cpuid.h>
+#    include <immintrin.h>
+#    include <string.h>
+#    include <sys/syscall.h>
+#    include <unistd.h>
+
+#    include "kernels/cpu/kern.h"
+
+#    define NR 64 /* width of a panel */
+
+/* The operand of ldtilecfg. */
+struct config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+/* Tiles 0-3: outputs; 4, 5: rows of a; 6, 7: panels of b. Rows m0 and m1 of the two blocks of a;
+ * with m1 = 0 all outputs belong to the first. */
+static void configure(int m0, int m1)
+{
+    struct config c = { .palette = 1 };
+
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = 64;
+        c.rows[i] = (uint8_t)m0;
+    }
+    if (m1)
+        c.rows[2] = c.rows[3] = c.rows[5] = (uint8_t)m1;
+    c.rows[6] = c.rows[7] = 16;
+    _tile_loadconfig(&c);
+}
+
+/* Tile t, whose output is block (i, j) of 16 x 16. */
+#    define LOAD_C(t, i, j)  _tile_loadd(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
+#    define STORE_C(t, i, j) _tile_stored(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
+
+/* 17 to 32 rows by 32 outputs. */
+static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                    int64_t bks, int64_t K2, int add)
+{
+    if (add) {
+        LOAD_C(0, 0, 0);
+        LOAD_C(1, 0, 1);
+        LOAD_C(2, 1, 0);
+        LOAD_C(3, 1, 1);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
+        _tile_loadd(6, b, bks * 4);
+        _tile_loadd(4, a + k, lda * 4);
+        _tile_loadd(7, b + 16, bks * 4);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, a + 16 * lda + k, lda * 4);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    STORE_C(0, 0, 0);
+    STORE_C(1, 0, 1);
+    STORE_C(2, 1, 0);
+    STORE_C(3, 1, 1);
+}
+
+/* 1 to 16 rows by 64 outputs. */
+static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                    int64_t bks, int64_t K2, int add)
+{
+    if (add) {
+        LOAD_C(0, 0, 0);
+        LOAD_C(1, 0, 1);
+        LOAD_C(2, 0, 2);
+        LOAD_C(3, 0, 3);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
+        _tile_loadd(4, a + k, lda * 4);
+        _tile_loadd(6, b, bks * 4);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + 16, bks * 4);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(6, b + 32, bks * 4);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_loadd(7, b + 48, bks * 4);
+        _tile_dpbf16ps(3, 4, 7);
+    }
+    STORE_C(0, 0, 0);
+    STORE_C(1, 0, 1);
+    STORE_C(2, 0, 2);
+    STORE_C(3, 0, 3);
+}
+
+/* 64 outputs. */
+static void panel(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                  int64_t bks, int64_t M, int64_t K2, int add)
+{
+    int64_t m = 0;
+
+    if (M >= 32)
+        configure(16, 16);
+    for (; m + 32 <= M; m += 32) {
+        tile_32(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
+        tile_32(c + m * ldc + 32, ldc, a + m * lda, lda, b + 32, bks, K2, add);
+    }
+    if (M - m > 16) {
+        configure(16, (int)(M - m - 16));
+        tile_32(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
+        tile_32(c + m * ldc + 32, ldc, a + m * lda, lda, b + 32, bks, K2, add);
+    } else if (m < M) {
+        configure((int)(M - m), 0);
+        tile_16(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
+    }
+}
+
+/* As panel, but only n outputs of c exist (b has all 64 columns). */
+static void narrow(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                   int64_t bks, int64_t M, int64_t n, int64_t K2, int add)
+{
+    float t[32 * NR];
+
+    for (int64_t m = 0; m < M; m += 32) {
+        int64_t rows = M - m < 32 ? M - m : 32;
+
+        for (int64_t i = 0; i < rows && add; i++)
+            memcpy(t + i * NR, c + (m + i) * ldc, (size_t)n * sizeof *t);
+        panel(t, NR, a + m * lda, lda, b, bks, rows, K2, add);
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(c + (m + i) * ldc, t + i * NR, (size_t)n * sizeof *t);
+    }
+}
+
+static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+{
+    int64_t n = 0;
+
+    for (; n + NR <= N; n += NR)
+        panel(c + n, ldc, a, lda, b + n, bks, M, K2, add);
+    if (n < N)
+        narrow(c + n, ldc, a, lda, b + n, bks, M, N - n, K2, add);
+    _tile_release(); /* without live tiles the core may clock up and switches of context are cheap */
+}
+
+int vl_kern_use_amx(struct vl_kern *k)
+{
+    unsigned a, b, c, d, need = 1u << 22 | 1u << 24; /* AMX-BF16, AMX-TILE */
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & need) != need)
+        return 0;
+    if (syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* XFEATURE_XTILEDATA */))
+        return 0;
+    k->name = "amx";
+    k->mul_amx = k_mul_amx;
+    return 1;
+}
+#endif
