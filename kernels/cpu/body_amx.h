@@ -47,13 +47,14 @@ VL_INL void amx_block(float *c, const uint32_t *a, const uint32_t *b, int64_t bk
 #endif
 
 static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next)
 {
 #if !defined(PLAIN)
     unsigned mode = _mm_getcsr();
 
     _mm_setcsr(mode | 0x8040); /* flush to zero, denormals are zero */
 #endif
+    (void)next;
     for (int64_t m = 0; m < M; m++) {
         if (!add)
             memset(c + m * ldc, 0, (size_t)N * sizeof *c);

@@ -66,13 +66,14 @@ int vl_cpu_count(int local_ranks); /* threads by affinity mask, cgroup and OMP_N
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);
 /* One row tile by one panel, by the calling thread: y[m][n] for panel p of fw (n < nr), or of bw.
- * y points at the first output of the panel. */
+ * y points at the first output of the panel. next: the panel this thread will
+ * probably take next (past the end: none), fetched meanwhile. */
 void vl_cpu_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
-                   int64_t M, const struct vl_weight *w, int64_t p);
+                   int64_t M, const struct vl_weight *w, int64_t p, int64_t next);
 /* dx (M, I) panel p, from dy columns o0 .. o0+n (o0 even); add = 0 starts from zero. */
 void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_rows dy, int64_t m0,
-                    int64_t M, const struct vl_weight *w, int64_t p, int64_t o0, int64_t n,
-                    int add);
+                    int64_t M, const struct vl_weight *w, int64_t p, int64_t next, int64_t o0,
+                    int64_t n, int add);
 int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n);
 
 /* the table's entries, by file */

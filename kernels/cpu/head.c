@@ -17,7 +17,7 @@ void vl_head_tile(const struct vl_cpu *c, float *z, int64_t ld, struct vl_rows x
 
     p1 = p1 < p0 + per ? p1 : p0 + per;
     for (int64_t p = p0; p < p1; p++)
-        vl_cpu_tile_y(c, z + (p - p0) * c->k.nr, ld, x, m0, M, w, p);
+        vl_cpu_tile_y(c, z + (p - p0) * c->k.nr, ld, x, m0, M, w, p, p + 1);
     for (int64_t m = 0; m < M && inv_temp != 1; m++)
         c->k.scale(z + m * ld, inv_temp, width);
 }
@@ -190,7 +190,7 @@ static void bwd_dx(const struct bwd *b, float *dx, const float *dz, int64_t n, i
             vl_cpu_to_pairs(b->c, h + m * r.ld, dz + m * VL_CHUNK, width, w->ct);
     }
     for (int64_t p = 0; p < vl_cpu_panels(b->c, w->I); p++)
-        vl_cpu_tile_dx(b->c, dx + p * b->c->k.nr, w->I, r, 0, n, w, p, ch * VL_CHUNK, width,
+        vl_cpu_tile_dx(b->c, dx + p * b->c->k.nr, w->I, r, 0, n, w, p, p + 1, ch * VL_CHUNK, width,
                        ch > 0);
 }
 

@@ -50,9 +50,10 @@ struct vl_kern {
     void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                   int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
     /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS, and b has
-     * columns up to the next multiple of 64, whatever they hold. */
+     * columns up to the next multiple of 64, whatever they hold. next: what b will probably be in
+     * this thread's next call, fetched meanwhile; or NULL. */
     void (*mul_amx)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next);
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
     void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
 

@@ -42,9 +42,9 @@ static void configure(int m0, int m1)
 #    define LOAD_C(t, i, j)  _tile_loadd(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
 #    define STORE_C(t, i, j) _tile_stored(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
 
-/* 17 to 32 rows by 32 outputs. */
+/* 17 to 32 rows by 32 outputs; a step fetches `lines` lines from next on into the second-level cache. */
 static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t K2, int add)
+                    int64_t bks, int64_t K2, int add, const char *next, int lines)
 {
     if (add) {
         LOAD_C(0, 0, 0);
@@ -58,6 +58,8 @@ static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
         _tile_zero(3);
     }
     for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
+        for (int i = 0; i < lines; i++, next += 64)
+            _mm_prefetch(next, _MM_HINT_T1);
         _tile_loadd(6, b, bks * 4);
         _tile_loadd(4, a + k, lda * 4);
         _tile_loadd(7, b + 16, bks * 4);
@@ -105,23 +107,23 @@ static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
     STORE_C(3, 0, 3);
 }
 
-/* 64 outputs. */
+/* 64 outputs. Few rows leave no time to fetch ahead, and the processor does it by itself then. */
 static void panel(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                  int64_t bks, int64_t M, int64_t K2, int add)
+                  int64_t bks, int64_t M, int64_t K2, int add, const char *next)
 {
-    int64_t m = 0;
+    int64_t tiles = 2 * ((M + 15) / 32), m = 0;
+    int lines = next && tiles ? (int)((NR + tiles - 1) / tiles) : 0; /* of a panel, a step */
+    int64_t ahead = lines * 64 * (K2 / VL_AMX_PAIRS);
 
-    if (M >= 32)
-        configure(16, 16);
-    for (; m + 32 <= M; m += 32) {
-        tile_32(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
-        tile_32(c + m * ldc + 32, ldc, a + m * lda, lda, b + 32, bks, K2, add);
+    if (M > 16)
+        configure(16, M < 32 ? (int)(M - 16) : 16);
+    for (; M - m > 16; m += 32) {
+        if (M - m < 32 && m)
+            configure(16, (int)(M - m - 16));
+        for (int n = 0; n < NR; n += 32, next += ahead)
+            tile_32(c + m * ldc + n, ldc, a + m * lda, lda, b + n, bks, K2, add, next, lines);
     }
-    if (M - m > 16) {
-        configure(16, (int)(M - m - 16));
-        tile_32(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
-        tile_32(c + m * ldc + 32, ldc, a + m * lda, lda, b + 32, bks, K2, add);
-    } else if (m < M) {
+    if (m < M) {
         configure((int)(M - m), 0);
         tile_16(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
     }
@@ -138,19 +140,19 @@ static void narrow(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const 
 
         for (int64_t i = 0; i < rows && add; i++)
             memcpy(t + i * NR, c + (m + i) * ldc, (size_t)n * sizeof *t);
-        panel(t, NR, a + m * lda, lda, b, bks, rows, K2, add);
+        panel(t, NR, a + m * lda, lda, b, bks, rows, K2, add, NULL);
         for (int64_t i = 0; i < rows; i++)
             memcpy(c + (m + i) * ldc, t + i * NR, (size_t)n * sizeof *t);
     }
 }
 
 static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next)
 {
     int64_t n = 0;
 
     for (; n + NR <= N; n += NR)
-        panel(c + n, ldc, a, lda, b + n, bks, M, K2, add);
+        panel(c + n, ldc, a, lda, b + n, bks, M, K2, add, (const char *)next);
     if (n < N)
         narrow(c + n, ldc, a, lda, b + n, bks, M, N - n, K2, add);
     _tile_release(); /* without live tiles the core may clock up and switches of context are cheap */

@@ -183,7 +183,7 @@ struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t 
  * of x's kind: floats or pairs). */
 static void mul_panel(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
                       int64_t M, const void *panel, int64_t n, int64_t k0, int64_t kn,
-                      enum vl_compute ct, int add)
+                      enum vl_compute ct, int add, const uint32_t *next)
 {
     int64_t nr = c->k.nr;
 
@@ -193,37 +193,51 @@ static void mul_panel(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_r
         if (ct == VL_COMPUTE_F32)
             c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, (const float *)panel + (k0 + k) * nr, nr,
                      M, n, d, add || k);
+        else if (ct == VL_COMPUTE_BF16)
+            c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr,
+                       nr, M, n, d, add || k);
         else
-            (ct == VL_COMPUTE_BF16 ? c->k.mul16 : c->k.mul_amx)(
-                y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr, nr, M,
-                n, d, add || k);
+            c->k.mul_amx(y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr,
+                         nr, M, n, d, add || k, next ? next + (k0 + k) * nr : NULL);
     }
 }
 
 void vl_cpu_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
-                   int64_t M, const struct vl_weight *w, int64_t p)
+                   int64_t M, const struct vl_weight *w, int64_t p, int64_t next)
 {
     int64_t nr = c->k.nr, n = w->O - p * nr < nr ? w->O - p * nr : nr;
     int64_t K = vl_cpu_depth(w->ct, w->I);
+    const uint32_t *ahead = next * nr < w->O ? (const uint32_t *)w->fw + next * nr * K : NULL;
 
-    mul_panel(c, y, ldy, x, m0, M, (const float *)w->fw + p * nr * K, n, 0, K, w->ct, 0);
+    mul_panel(c, y, ldy, x, m0, M, (const float *)w->fw + p * nr * K, n, 0, K, w->ct, 0, ahead);
 }
 
 void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_rows dy, int64_t m0,
-                    int64_t M, const struct vl_weight *w, int64_t p, int64_t o0, int64_t on,
-                    int add)
+                    int64_t M, const struct vl_weight *w, int64_t p, int64_t next, int64_t o0,
+                    int64_t on, int add)
 {
     int64_t nr = c->k.nr, n = w->I - p * nr < nr ? w->I - p * nr : nr;
     int64_t K = vl_cpu_depth(w->ct, w->O);
+    const uint32_t *ahead = next * nr < w->I ? (const uint32_t *)w->bw + next * nr * K : NULL;
 
     mul_panel(c, dx, ldx, dy, m0, M, (const float *)w->bw + p * nr * K, n,
-              w->ct == VL_COMPUTE_F32 ? o0 : o0 / 2, vl_cpu_depth(w->ct, on), w->ct, add);
+              w->ct == VL_COMPUTE_F32 ? o0 : o0 / 2, vl_cpu_depth(w->ct, on), w->ct, add, ahead);
 }
 
-/* Rows of a task: x rows stay in half the second-level cache, and there is work for all threads. */
-static int64_t row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels)
+/* Rows of a task: x rows stay in half the second-level cache, and there is work for all threads. On
+ * tiles all rows at once where they fit: what counts there is how often the weights are read. */
+static int64_t row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
+                         enum vl_compute ct)
 {
     int64_t mb = 131072 / (K < K_BLOCK ? K : K_BLOCK) / 24 * 24, want = 4 * c->threads;
+
+    if (ct == VL_COMPUTE_AMX) {
+        mb = (512 << 10) / (K + 1) / 32 * 32;
+        mb = mb < 32 ? 32 : mb > 2048 ? 2048 : mb;
+        while (mb > 128 && (N + mb - 1) / mb * panels < want)
+            mb = mb / 64 * 32;
+        return mb;
+    }
 
     mb = mb < 24 ? 24 : mb > 240 ? 240 : mb;
     while (mb > 24 && (N + mb - 1) / mb * panels < want)
@@ -257,7 +271,7 @@ static void linear_task(void *arg, int64_t t, int thread)
     float *y = j->y + m0 * O + p * nr;
 
     (void)thread;
-    vl_cpu_tile_y(j->c, y, O, j->x, m0, M, j->w, p);
+    vl_cpu_tile_y(j->c, y, O, j->x, m0, M, j->w, p, p + j->c->threads);
     if (j->bias)
         add_bias(j->c, y, O, j->bias + p * nr, M, O - p * nr < nr ? O - p * nr : nr);
 }
@@ -266,7 +280,7 @@ void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *
                    const float *bias, int64_t N)
 {
     struct vl_cpu *c = ctx;
-    int64_t np = vl_cpu_panels(c, w->O), mb = row_block(c, N, w->I, np);
+    int64_t np = vl_cpu_panels(c, w->O), mb = row_block(c, N, w->I, np, w->ct);
     struct mul j = { c, y, vl_cpu_rows(c, x, N, w->I, w->ct), w, bias, N, mb, np, NULL, 0 };
 
     vl_cpu_run(c, (double)N * (double)w->O * (double)w->I / 8, (N + mb - 1) / mb * np, linear_task,
@@ -282,10 +296,10 @@ static void dx_task(void *arg, int64_t t, int thread)
     float *dx = j->y + m0 * I + p * nr, *tile = j->tile + (size_t)thread * j->stride;
 
     if (!j->tile) {
-        vl_cpu_tile_dx(j->c, dx, I, j->x, m0, M, j->w, p, 0, O, 0);
+        vl_cpu_tile_dx(j->c, dx, I, j->x, m0, M, j->w, p, p + j->c->threads, 0, O, 0);
         return;
     }
-    vl_cpu_tile_dx(j->c, tile, nr, j->x, m0, M, j->w, p, 0, O, 0);
+    vl_cpu_tile_dx(j->c, tile, nr, j->x, m0, M, j->w, p, p + j->c->threads, 0, O, 0);
     for (int64_t m = 0; m < M; m++)
         j->c->k.add(dx + m * I, tile + m * nr, n);
 }
@@ -294,7 +308,7 @@ void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_wei
                       int accumulate)
 {
     struct vl_cpu *c = ctx;
-    int64_t np = vl_cpu_panels(c, w->I), mb = row_block(c, N, w->O, np);
+    int64_t np = vl_cpu_panels(c, w->I), mb = row_block(c, N, w->O, np, w->ct);
     struct mul j = { c, dx, vl_cpu_rows(c, dy, N, w->O, w->ct), w, NULL, N, mb, np, NULL, 0 };
 
     if (accumulate)
