@@ -81,7 +81,7 @@ CMD_SRC  := $(wildcard cmd/verl-*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 MPIT_SRC := $(wildcard tests/mpi/*.c)
-HELPER   := $(addprefix $(BUILD)/tests/,httpd streamer)
+HELPER   := $(addprefix $(BUILD)/tests/,httpd streamer mkgguf)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 LIB      := $(BUILD)/libverl.a
 BIN      := $(CMD_SRC:cmd/%.c=$(BUILD)/bin/%)
@@ -151,7 +151,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS_ALL) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
-# A server that misbehaves as it is told, for tests of what speaks HTTP.
+# What tests talk to, and what makes their files.
 $(HELPER): $(BUILD)/tests/%: tests/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
@@ -168,7 +168,7 @@ $(BUILD)/bench/%: tests/bench/%.c $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CPPFLAGS) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(LIB) $(LDLIBS)
 
-bench: $(BENCH) $(BUILD)/bin/verl-model ## speed beside PyTorch and llama.cpp (ARGS=--help), of tokenizers (ROWS=)
+bench: $(BENCH) $(HELPER) $(BUILD)/bin/verl-model ## speed beside PyTorch and llama.cpp (ARGS=--help), of tokenizers (ROWS=)
 	@if [ -n "$(ROWS)" ]; then tests/bench/tok_vs_hf.py $(ROWS) $(TOKENIZERS); \
 	else BUILD='$(BUILD)' tests/bench/peers $(ARGS); fi
 

@@ -47,15 +47,16 @@ int main(int argc, char **argv)
             "standard deviation of the weights; null: the config's initializer_range, 0.02"),
         VL_OPT_FLAG("scale-residual", NULL, &o.scale_residual, 0,
                     "divide that of o and down by sqrt(2 layers)"),
+        VL_OPT_GROUP("init, convert"),
         VL_OPT_TEXT("tokenizer", NULL, &o.tokenizer, "DIR", VL_F_NULLABLE,
                     "copy the tokenizer files of this directory"),
-        VL_OPT_GROUP("init, convert"),
         VL_OPT_WORD("head", NULL, &o.head, "HEAD", "lm|value|reward", VL_F_NULLABLE,
                     "a language model's head, or a scalar one: a critic's, a reward model's; null: "
                     "what is there"),
         VL_OPT_FLAG("value-head", NULL, &o.value_head, 0, "the same as --head value"),
         VL_OPT_WORD("dtype", NULL, &o.dtype, "TYPE", "f32|bf16|f16", VL_F_NULLABLE,
-                    "type of the stored weights; null: f32 (init), as they are (convert)"),
+                    "type of the stored weights; null: f32 (init), as they are (convert; f32 where "
+                    "they are quantized)"),
         VL_OPT_INT("shard-size", NULL, &o.shard_size, "N", 0, 1e15, 0,
                    "bytes in one file; 0: 5 GB"),
         VL_OPT_GROUP("info, diff"),
@@ -69,13 +70,17 @@ int main(int argc, char **argv)
     const struct vl_program p = {
         .name = "verl-model",
         .summary = "make, list, convert and compare model directories",
-        .usage = "init [CONFIG.json] -o DIR [OPTION...]\n"
-                 "       verl-model info|hash MODEL\n"
-                 "       verl-model convert MODEL -o DIR [--dtype TYPE] [--shard-size BYTES]\n"
-                 "       verl-model diff A B\n"
-                 "       verl-model checkpoint RUN DIR | restore DIR RUN",
-        .details = "MODEL is a Hugging Face directory, a published version or a train state (its\n"
-                   "`current`). diff exits with 1 when the weights differ.\n",
+        .usage =
+            "init [CONFIG.json] -o DIR [OPTION...]\n"
+            "       verl-model info|hash MODEL\n"
+            "       verl-model convert MODEL|FILE.gguf -o DIR [--dtype TYPE] [--shard-size BYTES]\n"
+            "       verl-model diff A B\n"
+            "       verl-model checkpoint RUN DIR | restore DIR RUN",
+        .details =
+            "MODEL is a Hugging Face directory, a published version or a train state (its\n"
+            "`current`). diff exits with 1 when the weights differ.\n"
+            "A GGUF file of llama, qwen2 or qwen3 becomes such a directory with its tokenizer\n"
+            "and chat template.\n",
         .opts = opts,
         .takes_operands = 1,
         .omit = VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_LEVEL,

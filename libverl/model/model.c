@@ -344,8 +344,8 @@ static int load(struct vl_model *m, const struct vl_weight_files *f, enum added 
     return 0;
 }
 
-int vl_model_new(struct vl_model **out, const char *config, const char *name, enum vl_head head,
-                 struct vl_err *e)
+int vl_model_plan(struct vl_model **out, const char *config, const char *name, enum vl_head head,
+                  struct vl_err *e)
 {
     struct vl_model *m = vl_alloc(sizeof *m);
 
@@ -359,11 +359,21 @@ int vl_model_new(struct vl_model **out, const char *config, const char *name, en
             m->cfg.sequence = head == VL_HEAD_REWARD;
         }
         vl_model_layout(m);
-        if (!vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), name, e))
-            return 0;
+        return 0;
     }
     vl_model_free(m);
     *out = NULL;
+    return e->code;
+}
+
+int vl_model_new(struct vl_model **out, const char *config, const char *name, enum vl_head head,
+                 struct vl_err *e)
+{
+    if (!vl_model_plan(out, config, name, head, e) &&
+        vl_try_alloc(&(*out)->slab, (size_t)(*out)->count, sizeof(float), name, e)) {
+        vl_model_free(*out);
+        *out = NULL;
+    }
     return e->code;
 }
 

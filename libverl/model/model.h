@@ -89,6 +89,9 @@ void vl_model_release_slab(struct vl_model *m); /* once a device has its own cop
  * text, REWARD makes a ...ForSequenceClassification. Free with vl_model_free. */
 int vl_model_new(struct vl_model **m, const char *config, const char *name, enum vl_head head,
                  struct vl_err *e) VL_MUST_CHECK;
+/* The same without the slab, for what the config asks for to be checked first. */
+int vl_model_plan(struct vl_model **m, const char *config, const char *name, enum vl_head head,
+                  struct vl_err *e) VL_MUST_CHECK;
 /* Random weights: matrices normal with deviation std (o and down projections std / sqrt(2 L) with
  * scale_residual), norms 1, biases 0; then the hash. A pure function of (seed, layout). */
 void vl_model_init(struct vl_model *m, uint64_t seed, double std, int scale_residual);

@@ -1,4 +1,4 @@
-/* model_tool.c - verl-model: init, convert, hash, and which command is meant. See model_tool.h. */
+/* model_tool.c - verl-model: init, hash, checkpoints, and which command is meant. See model_tool.h. */
 #include "libverl/run/model_tool.h"
 
 #include "formats/json.h"
@@ -66,33 +66,6 @@ int vl_dir_commit(const char *dir, char *aside, struct vl_err *e)
     return e->code;
 }
 
-static const char *dtype_name(const char *given, const char *stored)
-{
-    return !given ? stored : !strcmp(given, "f32") ? "F32" : !strcmp(given, "f16") ? "F16" : "BF16";
-}
-
-/* Writes m as the directory -o names. */
-static int write_model(struct vl_ctx *x, const struct vl_model_opts *o, const struct vl_model *m,
-                       const char *dtype, const char *like, struct vl_err *e)
-{
-    const char *dir = x->common->output;
-    char *aside;
-
-    if (!strcmp(dir, "-"))
-        return vl_fail(e, VL_E_USAGE, "a model is a directory: give -o DIR");
-    if (vl_dir_begin(dir, &aside, e)) {
-        free(aside);
-        return e->code;
-    }
-    if (vl_model_save(m, aside, dtype, o->shard_size, like, e))
-        vl_err_prefix(e, "writing %s", dir);
-    if (!vl_dir_commit(dir, aside, e))
-        vl_info(&x->log, "%s: %s, %.3f M parameters, %s%s%s", dir, vl_config_class(&m->cfg),
-                (double)vl_model_parameters(m) * 1e-6, dtype, strcmp(dtype, "F32") ? "" : ", hash ",
-                strcmp(dtype, "F32") ? "" : m->hash);
-    return e->code;
-}
-
 static int64_t pick(int64_t given, int64_t rule)
 {
     return given > 0 ? given : rule;
@@ -142,7 +115,7 @@ static int config_from_options(const struct vl_model_opts *o, const struct vl_to
     return 0;
 }
 
-static enum vl_head head_of(const struct vl_model_opts *o)
+enum vl_head vl_model_tool_head(const struct vl_model_opts *o)
 {
     const char *name = o->head ? o->head : o->value_head ? "value" : "";
 
@@ -155,7 +128,7 @@ static enum vl_head head_of(const struct vl_model_opts *o)
 static int run_init(struct vl_ctx *x, const struct vl_model_opts *o, const char *config,
                     struct vl_err *e)
 {
-    enum vl_head head = head_of(o);
+    enum vl_head head = vl_model_tool_head(o);
     const char *name = config ? config : "the options";
     struct vl_tok *t = NULL;
     struct vl_model *m = NULL;
@@ -174,34 +147,11 @@ static int run_init(struct vl_ctx *x, const struct vl_model_opts *o, const char 
     }
     vl_model_init(m, (uint64_t)x->common->seed, isnan(o->std) ? m->cfg.init_std : o->std,
                   o->scale_residual);
-    if (write_model(x, o, m, dtype_name(o->dtype, "F32"), o->tokenizer, e))
-        goto out;
+    (void)!vl_model_tool_write(x, o, m, "F32", o->tokenizer, NULL, e);
 out:
     vl_buf_free(&text);
     vl_model_free(m);
     vl_tok_free(t);
-    return e->code;
-}
-
-static int run_convert(struct vl_ctx *x, const struct vl_model_opts *o, const char *path,
-                       struct vl_err *e)
-{
-    enum vl_head head = head_of(o), open_as = head == VL_HEAD_REWARD ? VL_HEAD_VALUE : head;
-    size_t n = strlen(path);
-    struct vl_model *m;
-
-    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
-        return vl_fail(e, VL_E_UNAVAIL,
-                       "%s: GGUF files are not read; convert it to a Hugging Face "
-                       "directory first",
-                       path);
-    if (vl_model_open(&m, path, open_as, 1, e))
-        return e->code;
-    if (head == VL_HEAD_REWARD)
-        m->cfg.sequence = 1;
-    if (write_model(x, o, m, dtype_name(o->dtype, m->stored_dtype), m->dir, e))
-        vl_err_prefix(e, "converting %s", path);
-    vl_model_free(m);
     return e->code;
 }
 
@@ -253,10 +203,11 @@ int vl_stage_model(struct vl_ctx *x, const void *opts, struct vl_err *e)
     if ((!strcmp(cmd, "checkpoint") || !strcmp(cmd, "restore")) && a->n == 3)
         return run_checkpoint(x, o, *cmd == 'r', a->s[1], a->s[2], e);
     if (a->n > 2 || !*cmd || !strcmp(cmd, "diff"))
-        return vl_fail(e, VL_E_USAGE,
-                       "expected a command and its model: init [CONFIG.json], info "
-                       "MODEL, convert MODEL, hash MODEL, diff A B, checkpoint RUN DIR or "
-                       "restore DIR RUN");
+        return vl_fail(
+            e, VL_E_USAGE,
+            "expected a command and its model: init [CONFIG.json], info "
+            "MODEL, convert MODEL|FILE.gguf, hash MODEL, diff A B, checkpoint RUN DIR or "
+            "restore DIR RUN");
     if (strcmp(cmd, "info") && strcmp(cmd, "convert") && strcmp(cmd, "hash"))
         return vl_fail(e, VL_E_USAGE,
                        "%s is no command; known: init, info, convert, hash, diff, "
@@ -267,5 +218,5 @@ int vl_stage_model(struct vl_ctx *x, const void *opts, struct vl_err *e)
                        cmd);
     if (!strcmp(cmd, "info"))
         return vl_model_tool_info(x, o, first, e);
-    return !strcmp(cmd, "convert") ? run_convert(x, o, first, e) : run_hash(first, e);
+    return !strcmp(cmd, "convert") ? vl_model_tool_convert(x, o, first, e) : run_hash(first, e);
 }
