@@ -1,4 +1,4 @@
-/* body_bf16.h - conversion to bf16 as vcvtneps2bf16 does it, whatever MXCSR says. */
+/* body_bf16.h - conversion to bf16 as vcvtneps2bf16 does it, whatever MXCSR says; pairs of rows. */
 
 static uint16_t bf16_of(float x)
 {
@@ -23,4 +23,35 @@ static void k_to_bf16(uint16_t *y, const float *x, int64_t n)
         y[i] = bf16_of(x[i]);
     if (n & 1)
         y[n] = 0;
+}
+
+static void k_pair(uint32_t *y, const float *x0, const float *x1, int64_t n)
+{
+    int64_t i = 0;
+
+#if VL_SIMD == 16 && defined(VL_DPBF16)
+    for (; i + 16 <= n; i += 16) {
+        __m256i lo = (__m256i)_mm512_cvtneps_pbh(v_load(x0 + i)), hi = _mm256_setzero_si256();
+
+        if (x1)
+            hi = (__m256i)_mm512_cvtneps_pbh(v_load(x1 + i));
+        _mm512_storeu_si512(y + i,
+                            _mm512_or_si512(_mm512_cvtepu16_epi32(lo),
+                                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(hi), 16)));
+    }
+#endif
+    for (; i < n; i++)
+        y[i] = (uint32_t)bf16_of(x0[i]) | (uint32_t)(x1 ? bf16_of(x1[i]) : 0) << 16;
+}
+
+static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
+                     int64_t pairs, int64_t n)
+{
+    uint32_t t[16][16] = { { 0 } };
+
+    for (int64_t k = 0; 2 * k < rows; k++)
+        k_pair(t[k], x + 2 * k * ldx, 2 * k + 1 < rows ? x + (2 * k + 1) * ldx : NULL, n);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < pairs; k++)
+            y[i * ldy + k] = t[k][i];
 }

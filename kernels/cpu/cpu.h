@@ -10,7 +10,16 @@
 #include "kernels/cpu/kern.h"
 #include "kernels/cpu/crew.h"
 
-enum { VL_SCRATCH_X, VL_SCRATCH_A, VL_SCRATCH_B, VL_SCRATCH_THREAD, VL_SCRATCHES };
+enum {
+    VL_SCRATCH_X,
+    VL_SCRATCH_A,
+    VL_SCRATCH_B,
+    VL_SCRATCH_THREAD,
+    VL_SCRATCH_BLOCKS,
+    VL_SCRATCH_PX,
+    VL_SCRATCH_AT,
+    VL_SCRATCHES
+};
 
 struct vl_cpu {
     struct vl_backend be;
@@ -76,6 +85,23 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
                     int64_t n, int add);
 int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n);
 
+/* dW in a half type in two steps: x's rows r0 .. r0+N as the product reads them, made once; then dW
+ * (O, I) += dy^T x for any number of dy (N, ldy) over these rows. Scratch; valid until the next x. r0 is
+ * 0 or what vl_cpu_dw_end gave. */
+struct vl_dw {
+    enum vl_compute ct;
+    const struct vl_dw_block *block;
+    uint32_t *px;
+    int64_t I, pairs, blocks;
+};
+void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const float *x, int64_t r0, int64_t N,
+                 int64_t I, enum vl_compute ct, const struct vl_runs *runs);
+void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const float *dy, int64_t ldy,
+                   int64_t O);
+/* Where a stretch of at most `most` (at least 32) of the N rows from r0 on may end without
+ * showing. */
+int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs *runs);
+
 /* the table's entries, by file */
 int vl_cpu_weight_new(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
                       int train, struct vl_err *e);
@@ -87,7 +113,7 @@ void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *
 void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
                       int accumulate);
 void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
-                      int64_t I);
+                      int64_t I, enum vl_compute ct, const struct vl_runs *runs);
 void vl_cpu_linear_db(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
 
 void vl_cpu_embed(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C);
@@ -131,7 +157,7 @@ void vl_cpu_head_topk(void *ctx, int32_t *id, float *top, float *logp, const flo
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     float inv_temp, int64_t M);
+                     const struct vl_runs *runs, float inv_temp, int64_t M);
 void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_weight *w,
                         float inv_temp, int64_t M);
 void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,

@@ -149,6 +149,7 @@ struct bwd {
     float inv_temp;
     float *dx, *dw, *dz, *buf;
     const float *xf;
+    struct vl_dw half; /* x's rows for dw, in the half types */
     size_t stride;
     int64_t r0, rn, ch; /* the rows and the chunk at work */
 };
@@ -237,7 +238,7 @@ static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     float inv_temp, int64_t M)
+                     const struct vl_runs *runs, float inv_temp, int64_t M)
 {
     struct vl_cpu *c = ctx;
     struct bwd b = { .c = c,
@@ -260,15 +261,21 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
     b.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK / 2, &b.stride);
     if (more)
         b.mass = masses(c, more, dlogp, M);
-    for (b.r0 = 0; b.r0 < M; b.r0 += BWD_ROWS) {
-        b.rn = M - b.r0 < BWD_ROWS ? M - b.r0 : BWD_ROWS;
+    for (b.r0 = 0; b.r0 < M; b.r0 += b.rn) {
+        b.rn = vl_cpu_dw_end(b.r0, BWD_ROWS, M, runs) - b.r0;
+        if (w->ct != VL_COMPUTE_F32)
+            vl_cpu_dw_x(c, &b.half, x, b.r0, b.rn, w->I, w->ct, runs);
         for (b.ch = 0; b.ch < nc; b.ch++) {
             int64_t width = vl_chunk_width(w->O, b.ch);
             double work = (double)b.rn * (double)width * (double)w->I / 8;
 
             vl_cpu_run(c, 2 * work, (b.rn + VL_RB - 1) / VL_RB, dz_task, &b);
-            vl_cpu_run(c, work, (width + DW_ROWS - 1) / DW_ROWS * ((w->I + DW_COLS - 1) / DW_COLS),
-                       dw_task, &b);
+            if (w->ct != VL_COMPUTE_F32)
+                vl_cpu_dw_add(c, &b.half, dw + b.ch * VL_CHUNK * w->I, b.dz, VL_CHUNK, width);
+            else
+                vl_cpu_run(c, work,
+                           (width + DW_ROWS - 1) / DW_ROWS * ((w->I + DW_COLS - 1) / DW_COLS),
+                           dw_task, &b);
         }
     }
 }

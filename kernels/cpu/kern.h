@@ -56,6 +56,12 @@ struct vl_kern {
                     int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next);
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
     void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
+    /* y[i] = the pair x0[i], x1[i] (NULL: zero) as to_bf16 makes them */
+    void (*pair)(uint32_t *y, const float *x0, const float *x1, int64_t n);
+    /* y[i * ldy + k] = the pair x[2k][i], x[2k + 1][i] for i < n <= 16, k < pairs <= 16; rows of x
+     * from `rows` on count as zero */
+    void (*pair_t)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
+                   int64_t pairs, int64_t n);
 
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);

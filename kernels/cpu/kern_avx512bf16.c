@@ -14,5 +14,7 @@ void vl_kern_use_avx512bf16(struct vl_kern *k)
     k->name = "avx512bf16";
     k->mul16 = k_mul16;
     k->to_bf16 = k_to_bf16;
+    k->pair = k_pair;
+    k->pair_t = k_pair_t;
 }
 #endif

@@ -12,7 +12,7 @@
 
 #include "libverl/base/err.h"
 
-#define VL_BACKEND_VERSION 1
+#define VL_BACKEND_VERSION 2
 #define VL_PAGE            16 /* positions in a page of the KV cache */
 
 enum vl_compute {
@@ -40,6 +40,12 @@ struct vl_seq {
                             pos > 0, those of another sequence: */
     int64_t prefix; /* its row; it has pos rows from position 0, no pages, and those that share it
                        follow it directly */
+};
+
+/* Rows that belong to the sequences of a batch, end to end: those of i are from[i] .. from[i+1]-1. */
+struct vl_runs {
+    int64_t n;
+    const int64_t *from; /* host (n + 1), from[0] = 0, from[n] = all rows */
 };
 
 struct vl_attn {
@@ -107,13 +113,15 @@ struct vl_backend {
     size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
 
     /* y (N,O) = x (N,I) W^T + bias (O or NULL);   dx (N,I) (+)= dy (N,O) W;
-     * dW (O,I) += dy^T x, in row order;           dbias (O) += rows of dy, in row order */
+     * dW (O,I) += dy^T x, in row order, in the half types in pairs or blocks of rows counted from
+     * each sequence's first (runs NULL: all rows are one), so that no cut between sequences shows;
+     * dbias (O) += rows of dy, in row order */
     void (*linear)(void *ctx, float *y, const float *x, const struct vl_weight *w,
                    const float *bias, int64_t N);
     void (*linear_dx)(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
                       int accumulate);
     void (*linear_dw)(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
-                      int64_t I);
+                      int64_t I, enum vl_compute ct, const struct vl_runs *runs);
     void (*linear_db)(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
 
     /* x (N,C) = E[ids]; dE[ids] += dx in row order. ids: host */
@@ -171,7 +179,7 @@ struct vl_backend {
     /* Final projection with log-softmax, in vocabulary chunks; z = x W^T * inv_temp (fp32).
      * head_logp: logp, entropy, lse, sum_pi2 (M; host; NULL allowed but for logp) of target (host).
      * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
-     * (dlogp, dent: host; dent may be NULL). more (NULL: none): log-probs, and the terms dlogp*logp,
+     * (dlogp, dent: host; dent may be NULL); dW as linear_dw's, runs being of the M rows. more (NULL: none): log-probs, and the terms dlogp*logp,
      * of further ids. head_logits: z (M,V) to host memory. head_topk: the K (<= V) likeliest ids and
      * their log-probs (M,K; host), in that order, ties to the lower id, with head_logp's bits; and logp (M; NULL: not) of target.
      * head_sample: for each row draws id by inverse CDF in id order at uniform u[i] (temperature 0:
@@ -187,7 +195,7 @@ struct vl_backend {
     void (*head_bwd)(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     float inv_temp, int64_t M);
+                     const struct vl_runs *runs, float inv_temp, int64_t M);
     void (*head_topk)(void *ctx, int32_t *id, float *top, float *logp, const float *x,
                       const struct vl_weight *w, const int32_t *target, float inv_temp, int64_t K,
                       int64_t M);

@@ -16,14 +16,15 @@ static void head_backward(struct vl_engine *g, const float *dlogp, const float *
 
     if (c->head == VL_HEAD_VALUE) {
         be->upload(be->ctx, w->dvalue, dvalue, (size_t)g->M * sizeof(float));
-        be->linear_dw(be->ctx, vl_grad(g, g->value_head), w->dvalue, w->xn, g->M, 1, c->C);
+        be->linear_dw(be->ctx, vl_grad(g, g->value_head), w->dvalue, w->xn, g->M, 1, c->C,
+                      VL_COMPUTE_F32, NULL);
         if (g->value_bias >= 0)
             be->linear_db(be->ctx, vl_grad(g, g->value_bias), w->dvalue, g->M, 1);
         be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M, 0);
     } else {
         be->head_bwd(be->ctx, w->dxn, vl_grad(g, g->head >= 0 ? g->head : g->embed), w->xn,
-                     g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->more, g->inv_temp,
-                     g->M);
+                     g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->more, &g->out_runs,
+                     g->inv_temp, g->M);
     }
     be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), w->dxn, w->xo, vl_par(g, g->norm),
                     w->rstd_f, g->M, c->C, 0);
@@ -52,12 +53,14 @@ static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const st
     struct vl_work *w = &g->work;
     int64_t N = g->N;
 
-    be->linear_dw(be->ctx, vl_grad(g, y->down), w->dx, a->h, N, c->C, c->F);
+    be->linear_dw(be->ctx, vl_grad(g, y->down), w->dx, a->h, N, c->C, c->F, g->opt.compute,
+                  &g->runs);
     if (y->down_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->down_bias), w->dx, N, c->C);
     be->linear_dx(be->ctx, w->dh, w->dx, y->w_down, N, 0);
     be->swiglu_bwd(be->ctx, w->dgu, w->dh, a->gu, N, c->F);
-    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, a->n2, N, 2 * c->F, c->C);
+    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, a->n2, N, 2 * c->F, c->C, g->opt.compute,
+                  &g->runs);
     if (y->gate_up_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->gate_up_bias), w->dgu, N, 2 * c->F);
     be->linear_dx(be->ctx, w->dn, w->dgu, y->w_gate_up, N, 0);
@@ -75,7 +78,8 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     int64_t N = g->N, A = vl_qkv_width(c);
     float *dqkv = w->dqkv;
 
-    be->linear_dw(be->ctx, vl_grad(g, y->o), w->dx, a->att, N, c->C, c->H * c->D);
+    be->linear_dw(be->ctx, vl_grad(g, y->o), w->dx, a->att, N, c->C, c->H * c->D, g->opt.compute,
+                  &g->runs);
     if (y->o_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->o_bias), w->dx, N, c->C);
     be->linear_dx(be->ctx, w->datt, w->dx, y->w_o, N, 0);
@@ -83,7 +87,7 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     be->rope(be->ctx, dqkv, A, g->rope, g->pos, N, (int32_t)(c->H + c->K), at.D, -1);
     if (c->qk_norm)
         qk_norm_backward(g, y, a);
-    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, a->n1, N, A, c->C);
+    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, a->n1, N, A, c->C, g->opt.compute, &g->runs);
     if (y->qkv_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->qkv_bias), dqkv, N, A);
     be->linear_dx(be->ctx, w->dn, dqkv, y->w_qkv, N, 0);

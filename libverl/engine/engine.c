@@ -281,6 +281,7 @@ void vl_engine_free(struct vl_engine *g)
     free(g->pos);
     free(g->target);
     free(g->seq);
+    free(g->bounds);
     free(g->out);
     free(g->lse);
     free(g->entropy);

@@ -131,6 +131,24 @@ static void *replace(void *old, const void *src, size_t n)
     return p;
 }
 
+/* Where each sequence's rows begin, among all rows and among those of the head. */
+static void keep_runs(struct vl_engine *g, const struct vl_packed *p)
+{
+    int64_t n = p->nseq, *row, *out;
+
+    free(g->bounds);
+    row = g->bounds = vl_alloc((size_t)(2 * n + 2) * sizeof *row);
+    out = row + n + 1;
+    for (int64_t i = 0, j = 0; i <= n; i++) {
+        row[i] = i < n ? p->seq[i].row : p->N;
+        while (j < p->M && p->out[j] < row[i])
+            j++;
+        out[i] = j;
+    }
+    g->runs = (struct vl_runs){ n, row };
+    g->out_runs = (struct vl_runs){ n, out };
+}
+
 /* Backward needs the packing again and the head's lse and entropy. */
 static void keep_packing(struct vl_engine *g, const struct vl_packed *p, float inv_temp)
 {
@@ -145,6 +163,7 @@ static void keep_packing(struct vl_engine *g, const struct vl_packed *p, float i
     free(g->entropy);
     g->lse = vl_alloc(M * sizeof(float));
     g->entropy = vl_alloc(M * sizeof(float));
+    keep_runs(g, p);
     g->N = p->N, g->nseq = p->nseq, g->M = p->M;
     g->more = p->more;
     g->inv_temp = inv_temp;

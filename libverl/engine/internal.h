@@ -68,8 +68,10 @@ struct vl_engine {
     int32_t *ids, *pos, *target; /* host copies */
     struct vl_seq *seq;
     int64_t *out;
-    float *lse, *entropy;       /* host (M) */
-    const struct vl_more *more; /* the caller's */
+    struct vl_runs runs, out_runs; /* the sequences' rows among N and among M */
+    int64_t *bounds;               /* what they point into */
+    float *lse, *entropy;          /* host (M) */
+    const struct vl_more *more;    /* the caller's */
     float inv_temp;
 };
 

@@ -79,7 +79,7 @@ static void do_dw(void *p)
 {
     struct mat *m = p;
 
-    be->linear_dw(be->ctx, m->W, m->y, m->x, m->N, m->O, m->I);
+    be->linear_dw(be->ctx, m->W, m->y, m->x, m->N, m->O, m->I, VL_COMPUTE_F32, NULL);
 }
 static void do_pack(void *p)
 {
@@ -208,7 +208,7 @@ static void do_head_bwd(void *p)
     struct head *h = p;
 
     be->head_bwd(be->ctx, h->dx, h->W, h->x, h->w, h->y, h->r + 2 * h->M, h->r + h->M, h->r,
-                 h->r + h->M, NULL, 1, h->M);
+                 h->r + h->M, NULL, NULL, 1, h->M);
 }
 static void do_sample(void *p)
 {

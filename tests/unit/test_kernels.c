@@ -31,9 +31,14 @@ static void run_linear(struct vl_backend *be, struct vl_buf *out)
             kput(out, dx, N * I);
             be->weight_free(be->ctx, w);
         }
-        be->linear_dw(be->ctx, dw, dy, x, N, O, I);
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
+            int64_t from[] = { 0, N / 3, N / 3, N };
+            struct vl_runs runs = { 3, from };
+
+            be->linear_dw(be->ctx, dw, dy, x, N, O, I, (enum vl_compute)ct, &runs);
+            kput(out, dw, O * I);
+        }
         be->linear_db(be->ctx, db, dy, N, O);
-        kput(out, dw, O * I);
         kput(out, db, O);
         free(x), free(W), free(dy), free(b), free(y), free(dx), free(dw), free(db);
     }
@@ -49,7 +54,7 @@ static void run_linear_big(struct vl_backend *be, struct vl_buf *out)
 
     be->linear(be->ctx, y, x, w, NULL, N);
     be->linear_dx(be->ctx, dx, dy, w, N, 1);
-    be->linear_dw(be->ctx, dw, dy, x, N, O, I);
+    be->linear_dw(be->ctx, dw, dy, x, N, O, I, VL_COMPUTE_F32, NULL);
     kput(out, y, N * O);
     kput(out, dx, N * I);
     kput(out, dw, O * I);
@@ -164,7 +169,8 @@ static void run_head(struct vl_backend *be, struct vl_buf *out)
 
             be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, NULL, 0.7f, M);
             kput(out, r, 4 * M);
-            be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, NULL, 0.7f, M);
+            be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, NULL, NULL, 0.7f,
+                         M);
             kput(out, dx, M * C);
             kput(out, dw, V * C);
             be->head_logits(be->ctx, z, x, w, 0.7f, M);
@@ -247,6 +253,49 @@ static void test_row_alone(void **state)
     free(x), free(W), free(dy), free(y), free(dx), free(lp), free(ent);
 }
 
+/* In the half types sums over rows do not depend on where the batch is cut between sequences. */
+static void test_half_cuts(void **state)
+{
+    enum { N = 2300, O = 20, I = 70, V = 530, SEQS = 7 };
+    static const int64_t from[SEQS + 1] = { 0, 1, 34, 34, 134, 2190, 2233, N };
+    struct vl_backend *be = kbest();
+    float *x = krand(N * I, 1, 1), *dy = krand(N * O, 1, 2), *W = krand(V * I, 1, 3);
+    float *a = kzero(V * I), *b = kzero(V * I), *dx = kzero(N * I);
+    float *lse = krand(N, 1, 5), *dlogp = krand(N, 1, 6);
+    int32_t *y = vl_alloc(N * sizeof *y);
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        y[i] = i * 5 % 513, lse[i] += 6;
+    for (int k = 0; k < 4; k++) {
+        enum vl_compute ct = k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16;
+        struct vl_weight *w = kweight(be, W, V, I, ct);
+
+        memset(a, 0, V * I * sizeof *a);
+        memset(b, 0, V * I * sizeof *b);
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t i = 0, m; i < SEQS; i += m) {
+                int64_t own[SEQS + 1], n = from[i], rows;
+                struct vl_runs runs = { .from = own };
+                float *to = pass ? b : a;
+
+                m = runs.n = !pass ? SEQS : i ? 2 : 1;
+                for (int64_t j = 0; j <= m; j++)
+                    own[j] = from[i + j] - n;
+                rows = own[m];
+                if (k < 2)
+                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, rows, O, I, ct, &runs);
+                else
+                    be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
+                                 NULL, NULL, &runs, 1, rows);
+            }
+        assert_memory_equal(a, b, V * I * sizeof *a);
+        assert_true(a[0] != 0);
+        be->weight_free(be->ctx, w);
+    }
+    free(x), free(dy), free(W), free(a), free(b), free(dx), free(lse), free(dlogp), free(y);
+}
+
 /* Sums over rows do not depend on where the batch is cut. */
 static void test_cuts(void **state)
 {
@@ -271,7 +320,8 @@ static void test_cuts(void **state)
                 k = pass ? 1 + n % 6 : N;
                 k = k < N - n ? k : N - n;
                 if (op == 0)
-                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I);
+                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I, VL_COMPUTE_F32,
+                                  NULL);
                 if (op == 1)
                     be->linear_db(be->ctx, to, dy + n * O, k, O);
                 if (op == 2)
@@ -280,7 +330,7 @@ static void test_cuts(void **state)
                     be->embed_dw(be->ctx, to, x + n * I, y + n, k, I);
                 if (op == 4)
                     be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
-                                 NULL, NULL, 1, k);
+                                 NULL, NULL, NULL, 1, k);
             }
         assert_memory_equal(a, b, V * I * sizeof *a);
     }
@@ -451,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_isa),
         cmocka_unit_test(test_row_alone),
         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_half_cuts),
         cmocka_unit_test(test_paged),
         cmocka_unit_test(test_attention_alone),
         cmocka_unit_test(test_attention_shared),

@@ -95,7 +95,7 @@ static void test_linear(void **state)
             be->linear(be->ctx, y, x, w, x + nb, s.N);
             check_value("linear", ref_linear, &s, x, nx, y, ny, 2e-5);
             be->linear_dx(be->ctx, d, r, w, s.N, 1);
-            be->linear_dw(be->ctx, d + nw, r, x, s.N, s.O, s.I);
+            be->linear_dw(be->ctx, d + nw, r, x, s.N, s.O, s.I, VL_COMPUTE_F32, NULL);
             be->linear_db(be->ctx, d + nb, r, s.N, s.O);
             check_grad("linear", ref_linear, &s, x, nx, r, ny, d, i ? 7 : 1, 2e-5);
             be->weight_free(be->ctx, w);
@@ -120,7 +120,7 @@ static void test_linear_bf16(void **state)
 {
     enum { N = 3, O = 18, I = 45 };
     float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *dy = krand(N * O, 1, 3);
-    float y[N * O], dx[N * I];
+    float y[N * O], dx[N * I], dw[O * I];
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
@@ -129,6 +129,16 @@ static void test_linear_bf16(void **state)
 
         be->linear(be->ctx, y, x, w, NULL, N);
         be->linear_dx(be->ctx, dx, dy, w, N, 0);
+        memset(dw, 0, sizeof dw);
+        be->linear_dw(be->ctx, dw, dy, x, N, O, I, k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16, NULL);
+        for (int o = 0; o < O; o++)
+            for (int i = 0; i < I; i++) {
+                double s = 0;
+
+                for (int n = 0; n < N; n++)
+                    s += round_bf16(dy[n * O + o]) * round_bf16(x[n * I + i]);
+                close_to("dw", o * I + i, dw[o * I + i], s, 1e-5);
+            }
         for (int n = 0; n < N; n++) {
             for (int o = 0; o < O; o++) {
                 double s = 0;
@@ -445,7 +455,7 @@ static void test_head(void **state)
             check_value("head", ref_head, &s, x, nx, y, 4 * M, 2e-6);
             memset(d, 0, (size_t)nx * 4);
             be->head_bwd(be->ctx, d, d + M * s.C, x, w, target, y + 3 * M, y + M, r, r + M, NULL,
-                         1.25f, M);
+                         NULL, 1.25f, M);
             check_grad("head", ref_head, &s, x, nx, r, 4 * M, d, k || big ? 211 : 1, 1e-5);
             be->weight_free(be->ctx, w);
         }
