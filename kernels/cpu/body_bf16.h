@@ -44,6 +44,45 @@ static void k_pair(uint32_t *y, const float *x0, const float *x1, int64_t n)
         y[i] = (uint32_t)bf16_of(x0[i]) | (uint32_t)(x1 ? bf16_of(x1[i]) : 0) << 16;
 }
 
+/* y[i * ldy + k] = t[k][i] for i < n, k < m */
+static void turn(uint32_t *y, int64_t ldy, const uint32_t t[16][16], int64_t n, int64_t m)
+{
+#if VL_SIMD == 16
+    if (n == 16 && m == 16) { /* blocks of 2, 4, then the four quarters of a register */
+        __m512i a[16], b[16];
+
+        VL_UNROLLED (i, 16)
+            a[i] = _mm512_loadu_si512(t[i]);
+        VL_UNROLLED (i, 8) {
+            b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+            b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+        }
+        VL_UNROLLED (i, 4) {
+            a[4 * i] = _mm512_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
+            a[4 * i + 1] = _mm512_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
+            a[4 * i + 2] = _mm512_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
+            a[4 * i + 3] = _mm512_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
+        }
+        VL_UNROLLED (i,
+                     4) { /* a[4 r + i]: columns i, 4 + i, 8 + i, 12 + i of rows 4 r .. 4 r + 3 */
+            __m512i p = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88);
+            __m512i q = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
+            __m512i r = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
+            __m512i s = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
+
+            _mm512_storeu_si512(y + i * ldy, _mm512_shuffle_i32x4(p, q, 0x88));
+            _mm512_storeu_si512(y + (8 + i) * ldy, _mm512_shuffle_i32x4(p, q, 0xdd));
+            _mm512_storeu_si512(y + (4 + i) * ldy, _mm512_shuffle_i32x4(r, s, 0x88));
+            _mm512_storeu_si512(y + (12 + i) * ldy, _mm512_shuffle_i32x4(r, s, 0xdd));
+        }
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < m; k++)
+            y[i * ldy + k] = t[k][i];
+}
+
 static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
                      int64_t pairs, int64_t n)
 {
@@ -51,7 +90,14 @@ static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int6
 
     for (int64_t k = 0; 2 * k < rows; k++)
         k_pair(t[k], x + 2 * k * ldx, 2 * k + 1 < rows ? x + (2 * k + 1) * ldx : NULL, n);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t k = 0; k < pairs; k++)
-            y[i * ldy + k] = t[k][i];
+    turn(y, ldy, (const uint32_t(*)[16])t, n, pairs);
+}
+
+static void k_pair_w(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t n)
+{
+    uint32_t t[16][16] = { { 0 } };
+
+    for (int64_t i = 0; i < rows; i++)
+        k_to_bf16((uint16_t *)t[i], x + i * ldx, n);
+    turn(y, ldy, (const uint32_t(*)[16])t, (n + 1) / 2, rows);
 }

@@ -62,6 +62,9 @@ struct vl_kern {
      * from `rows` on count as zero */
     void (*pair_t)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
                    int64_t pairs, int64_t n);
+    /* y[k * ldy + i] = the pair x[i][2k], x[i][2k + 1] for i < rows <= 16 and the n <= 32 columns of
+     * x; an odd n ends with a zero */
+    void (*pair_w)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t n);
 
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);

@@ -16,5 +16,6 @@ void vl_kern_use_avx512bf16(struct vl_kern *k)
     k->to_bf16 = k_to_bf16;
     k->pair = k_pair;
     k->pair_t = k_pair_t;
+    k->pair_w = k_pair_w;
 }
 #endif

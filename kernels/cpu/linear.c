@@ -78,28 +78,14 @@ static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, 
                          int64_t ks, int64_t n0, int64_t n, int64_t K, int64_t pairs)
 {
     int64_t nr = c->k.nr;
-    uint16_t h[2][64];
 
     for (int64_t k = 0; k < K && os == 1; k += 2)
-        for (int64_t j = 0; j < n; j += 64) {
-            int64_t w = n - j < 64 ? n - j : 64;
-
-            memset(h, 0, sizeof h);
-            c->k.to_bf16(h[0], W + n0 + j + k * ks, w);
-            if (k + 1 < K)
-                c->k.to_bf16(h[1], W + n0 + j + (k + 1) * ks, w);
-            for (int64_t i = 0; i < w; i++)
-                dst[k / 2 * nr + j + i] = (uint32_t)h[0][i] | (uint32_t)h[1][i] << 16;
-        }
-    for (int64_t k0 = 0; k0 < K && os != 1; k0 += 64)
-        for (int64_t j = 0; j < n; j++) {
-            int64_t w = K - k0 < 64 ? K - k0 : 64;
-
-            c->k.to_bf16(h[0], W + (n0 + j) * os + k0, w);
-            for (int64_t k = 0; k < w; k += 2)
-                dst[(k0 + k) / 2 * nr + j] = (uint32_t)h[0][k] | (uint32_t)h[0][k + 1] << 16;
-        }
-    for (int64_t k = 0; k < (K + 1) / 2; k++)
+        c->k.pair(dst + k / 2 * nr, W + n0 + k * ks, k + 1 < K ? W + n0 + (k + 1) * ks : NULL, n);
+    for (int64_t k = 0; k < K && os != 1; k += 32)
+        for (int64_t j = 0; j < n; j += 16)
+            c->k.pair_w(dst + k / 2 * nr + j, nr, W + (n0 + j) * os + k, os,
+                        n - j < 16 ? n - j : 16, K - k < 32 ? K - k : 32);
+    for (int64_t k = 0; k < (K + 1) / 2 && n < nr; k++)
         memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
     memset(dst + (K + 1) / 2 * nr, 0, (size_t)((pairs - (K + 1) / 2) * nr) * sizeof *dst);
 }

@@ -141,19 +141,18 @@ static void px_task(void *arg, int64_t t, int thread)
     int64_t nr = j->c->k.nr, pairs = block_pairs(j->ct, b->rows);
 
     (void)thread;
-    for (int64_t p = 0; p < j->np; p++) {
-        int64_t w = j->I - p * nr < nr ? j->I - p * nr : nr;
-        uint32_t *to = j->px + (p * j->pairs + b->pair) * nr;
-        const float *x = j->x + b->row * j->I + p * nr;
+    for (int64_t k = 0; k < pairs; k++)
+        for (int64_t p = 0; p < j->np; p++) {
+            int64_t w = j->I - p * nr < nr ? j->I - p * nr : nr;
+            uint32_t *to = j->px + (p * j->pairs + b->pair + k) * nr;
+            const float *x = j->x + (b->row + 2 * k) * j->I + p * nr;
 
-        for (int64_t k = 0; k < pairs; k++, to += nr, x += 2 * j->I) {
             if (2 * k < b->rows)
                 j->c->k.pair(to, x, 2 * k + 1 < b->rows ? x + j->I : NULL, w);
             else
                 memset(to, 0, (size_t)w * sizeof *to);
             memset(to + w, 0, (size_t)(nr - w) * sizeof *to);
         }
-    }
 }
 
 static void at_task(void *arg, int64_t t, int thread)

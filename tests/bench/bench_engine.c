@@ -1,7 +1,7 @@
 /* bench_engine.c - how fast the engine is on a batch of given shape, without start, files or text.
  *
  *   bench_engine KIND -m MODEL [-r ROWS] [-p PROMPT] [-g LONGEST] [-l SHORTEST] [-n GROUP]
- *                [-c bf16|fp32] [-t THREADS] [-i SECONDS] [-s SAMPLES]
+ *                [-c fp32|bf16|amx|half] [-t THREADS] [-i SECONDS] [-s SAMPLES]
  *
  *   decode   steps of vl_generate in which every row draws a token: drawn tokens a second
  *   rollout  all of vl_generate, prompts included: response tokens a second
@@ -39,6 +39,7 @@ struct bench {
     const char *model_dir;
     int64_t rows, prompt, longest, shortest, group, threads, samples;
     enum vl_compute compute;
+    int half; /* whichever of bf16 and amx is faster here */
     double least;
 
     struct vl_backend *be;
@@ -258,13 +259,13 @@ static const struct kind {
 
 static int open_all(struct bench *b, const struct kind *k, struct vl_err *e)
 {
-    struct vl_engine_opts o = { .compute = b->compute,
-                                .train = k->train,
-                                .moments = k->train ? 2 : 0 };
+    struct vl_engine_opts o = { .train = k->train, .moments = k->train ? 2 : 0 };
 
     if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, 1, e) ||
-        vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e) ||
-        vl_engine_new(&b->engine, b->model, b->be, &o, e))
+        vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e))
+        return e->code;
+    o.compute = b->half && b->be->best == VL_COMPUTE_AMX ? VL_COMPUTE_AMX : b->compute;
+    if (vl_engine_new(&b->engine, b->model, b->be, &o, e))
         return e->code;
     vl_model_release_slab(b->model);
     make_rows(b);
@@ -332,9 +333,10 @@ static int run(struct bench *b, const struct kind *k, struct vl_err *e)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bench_engine decode|rollout|logp|train -m MODEL [-r ROWS] [-p PROMPT]\n"
-                    "         [-g LONGEST] [-l SHORTEST] [-n GROUP] [-c bf16|fp32] [-t THREADS]\n"
-                    "         [-i SECONDS] [-s SAMPLES]\n");
+    fprintf(stderr,
+            "usage: bench_engine decode|rollout|logp|train -m MODEL [-r ROWS] [-p PROMPT]\n"
+            "         [-g LONGEST] [-l SHORTEST] [-n GROUP] [-c fp32|bf16|amx|half] [-t THREADS]\n"
+            "         [-i SECONDS] [-s SAMPLES]\n");
     return VL_E_USAGE;
 }
 
@@ -360,6 +362,8 @@ static int parse(struct bench *b, const struct kind **k, int argc, char **argv)
             b->model_dir = v;
         else if (argv[i][1] == 'i')
             b->least = atof(v);
+        else if (argv[i][1] == 'c' && (b->half = !strcmp(v, "half")))
+            b->compute = VL_COMPUTE_BF16;
         else if (argv[i][1] == 'c' && vl_compute_named(v) < VL_COMPUTES)
             b->compute = vl_compute_named(v);
         else
