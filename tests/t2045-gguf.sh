@@ -94,6 +94,27 @@ for kind in bytes:gpt-2 fallback:llama; do
         cmp a b"
 done
 
+ok 'end ids, a template for tools, unused ids: each where transformers looks for it' "
+    verl-model convert -q $REPO/tests/bad/gguf/good_more -o more
+    jq -e '.eos_token_id == [6, 5] and .bos_token_id == 4 and .pad_token_id == null' more/generation_config.json
+    jq -e '.eos_token_id == 6 and .bos_token_id == 4' more/config.json
+    verl-model info --json more | jq -e '.stop_ids == [6, 5]'
+    jq -e '.chat_template == [{name: \"default\", template: \"one {{ messages }}\"}, {name: \"tool_use\", template: \"two {{ messages }}\"}]' more/tokenizer_config.json
+    jq -e '.model.vocab == {a: 0, b: 1, ab: 2, pad: 3}' more/tokenizer.json
+    jq -e '[.added_tokens[] | [.id, .content, .special]] == [[4, \"<s>\", true], [5, \"<t>\", false], [6, \"</s>\", true]]' more/tokenizer.json
+    echo '{\"prompt\": \"ab<t>\"}' | verl-data -q --all -m more -o more.dp -
+    verl-dump more.dp | jq -c .prompts | grep -qx '\[4,2,5\]'"
+ok 'SentencePiece: with and without a space in front, tokens around a text as the file asks' "
+    verl-model convert -q $REPO/tests/bad/gguf/good_spm -o pre
+    verl-model convert -q $REPO/tests/bad/gguf/good_no_prefix -o nopre
+    printf '{\"prompt\": \"aa\"}\n{\"prompt\": \"a aa\"}\n' >p.jsonl
+    verl-data -q --all -m pre p.jsonl -o pre.dp
+    verl-data -q --all -m nopre p.jsonl -o nopre.dp
+    verl-dump pre.dp | jq -c .prompts >a
+    verl-dump nopre.dp | jq -c .prompts >b
+    printf '[2,1,7]\n[1,5,7]\n' | diff - a
+    printf '[2,6,2]\n[4,7,2]\n' | diff - b"
+
 # ---- what is refused ----
 ok 'every file of tests/bad/gguf is refused with one line that names it, or is a model' "
     for f in $REPO/tests/bad/gguf/*; do
@@ -123,6 +144,8 @@ ok 'by name: architecture, big-endian file, pre-tokenizer with what to give inst
     exits 65 verl-model convert $REPO/tests/bad/gguf/pre -o o 2>err
     grep -q 'tokenizer.ggml.pre is nobody; known are smollm, .*with --tokenizer DIR' err
     exits 66 verl-model convert none.gguf -o o 2>err
+    exits 66 verl-model info $REPO/tests/bad/gguf/good_gpt2 2>err
+    grep -q 'a file, where a model directory is expected (verl-model convert makes one' err
     exits 65 verl-model convert $REPO/VERSION -o o 2>err
     grep -q 'byte 0: not a GGUF file' err"
 

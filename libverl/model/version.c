@@ -182,6 +182,7 @@ static int no_such_model(const char *path, struct vl_err *e)
 int vl_version_resolve(const char *path, char **dir, struct vl_err *e)
 {
     char *real = realpath(path, NULL), name[VL_VERSION_NAME], *v;
+    struct stat st;
     int64_t number;
 
     *dir = NULL;
@@ -196,6 +197,11 @@ int vl_version_resolve(const char *path, char **dir, struct vl_err *e)
         return e->code;
     }
     if (number < 0) {
+        if (!stat(real, &st) && S_ISREG(st.st_mode))
+            vl_fail(e, VL_E_NOINPUT,
+                    "%s: a file, where a model directory is expected (verl-model convert makes one "
+                    "of a GGUF file)",
+                    path);
         vl_fail(e, VL_E_NOINPUT,
                 "%s: no model here: neither config.json nor a link `current` to a version", path);
         free(real);
