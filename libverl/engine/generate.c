@@ -379,14 +379,12 @@ static int check(const struct run *r, int64_t *positions, struct vl_err *e)
     return 0;
 }
 
-int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
-                const struct vl_gen_opts *o, struct vl_gen *gen, struct vl_err *e)
+static int generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
+                    const struct vl_gen_opts *o, struct vl_gen *gen, struct vl_err *e)
 {
     struct run r = { .g = g, .p = p, .o = o, .gen = gen, .prompts = prompts };
     int64_t positions = 0;
 
-    if (!prompts)
-        return 0;
     g->kept = 0;
     if (check(&r, &positions, e) || vl_rope_get(g, positions, e) || open_run(&r, e) ||
         vl_work_get(g, VL_KEEP_NONE, r.cap, r.seqs, e)) {
@@ -399,5 +397,94 @@ int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prom
     if (o->put_off)
         *o->put_off = r.put_off;
     close_run(&r);
+    return e->code;
+}
+
+/* ---- longest first ---- */
+
+/* Without stops every response is as long as it may be; the longest then begin first, so that no long
+ * one runs alone at the end. */
+struct sorted {
+    const struct vl_gen_opts *o; /* the caller's */
+    const struct place {
+        int64_t limit, at; /* response tokens; place among the caller's prompts */
+    } * place;
+    struct vl_gen *sorted, *gen; /* in the order they run in, in the caller's */
+};
+
+static int by_limit(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+
+    if (x->limit != y->limit)
+        return x->limit < y->limit ? 1 : -1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static void hand_over(const struct sorted *s, int64_t i)
+{
+    size_t each = (size_t)s->o->n * sizeof *s->gen;
+
+    memcpy(s->gen + s->place[i].at * s->o->n, s->sorted + i * s->o->n, each);
+    memset(s->sorted + i * s->o->n, 0, each);
+}
+
+static int sorted_finished(void *arg, int64_t i, struct vl_err *e)
+{
+    const struct sorted *s = arg;
+
+    hand_over(s, i);
+    return s->o->finished ? s->o->finished(s->o->arg, s->place[i].at, e) : 0;
+}
+
+static void sorted_progress(void *arg, int64_t rows, int64_t tokens)
+{
+    const struct sorted *s = arg;
+
+    if (s->o->progress)
+        s->o->progress(s->o->arg, rows, tokens);
+}
+
+static int generate_sorted(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
+                           const struct vl_gen_opts *o, struct place *place, struct vl_gen *gen,
+                           struct vl_err *e)
+{
+    struct vl_gen_prompt *q = vl_alloc((size_t)prompts * sizeof *q);
+    struct sorted s = { o, place, vl_alloc((size_t)(prompts * o->n) * sizeof *gen), gen };
+    struct vl_gen_opts own = *o;
+
+    own.finished = sorted_finished, own.progress = sorted_progress, own.arg = &s;
+    for (int64_t i = 0; i < prompts; i++)
+        q[i] = p[place[i].at];
+    (void)!generate(g, q, prompts, &own, s.sorted, e);
+    for (int64_t i = 0; i < prompts * o->n; i++)
+        if (s.sorted[i].ids)
+            hand_over(&s, i / o->n); /* after an error: what there is, for the caller to free */
+    free(s.sorted);
+    free(q);
+    return e->code;
+}
+
+int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
+                const struct vl_gen_opts *o, struct vl_gen *gen, struct vl_err *e)
+{
+    struct place *place;
+    int sort = 0;
+
+    if (!prompts)
+        return 0;
+    if (o->nstop || o->stop_text)
+        return generate(g, p, prompts, o, gen, e);
+    place = vl_alloc((size_t)prompts * sizeof *place);
+    for (int64_t i = 0; i < prompts; i++) {
+        place[i] = (struct place){ vl_response_limit(o, p[i].len), i };
+        sort |= i && place[i].limit > place[i - 1].limit;
+    }
+    qsort(place, (size_t)prompts, sizeof *place, by_limit);
+    if (sort)
+        (void)!generate_sorted(g, p, prompts, o, place, gen, e);
+    else
+        (void)!generate(g, p, prompts, o, gen, e);
+    free(place);
     return e->code;
 }

@@ -56,7 +56,8 @@ void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t
                const struct vl_gen_opts *o, size_t *want, size_t *least);
 
 /* Samples o->n responses for each prompt: gen[i*n + s], zeroed by the caller, freed with
- * vl_gen_free also after an error. A prompt is computed once per group. VL_E_DATA with row and
+ * vl_gen_free also after an error. A prompt is computed once per group; without stops the longest
+ * responses begin first. VL_E_DATA with row and
  * position when a logit is not finite; VL_E_OS when kv_bytes cannot hold the longest row. */
 int vl_generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t prompts,
                 const struct vl_gen_opts *o, struct vl_gen *gen, struct vl_err *e) VL_MUST_CHECK;

@@ -22,5 +22,4 @@ void vl_weights_set(struct vl_batch *b, const char *column, const struct vl_mode
 int vl_weights_get(const struct vl_batch *b, const char *column,
                    struct vl_weights_id *id); /* 1 = there */
 
-
 #endif

@@ -677,6 +677,60 @@ static void put_off_case(int alike)
     free_model(&m);
 }
 
+static int note_order(void *arg, int64_t prompt, struct vl_err *e)
+{
+    int64_t *order = arg;
+
+    (void)e;
+    order[1 + order[0]++] = prompt;
+    return 0;
+}
+
+/* Without stops the longest response runs first; who asked gets what it asked for. */
+static void generation_longest_first(void **state)
+{
+    struct vl_config c = make_cfg(LLAMA);
+    struct vl_gen each[PROMPTS * SAMPLES], gen[PROMPTS * SAMPLES];
+    struct vl_gen_prompt p[PROMPTS];
+    int64_t order[PROMPTS + 1] = { 0 }, shortest = 0;
+    struct vl_gen_opts o = { .n = SAMPLES,
+                             .max_new = 60,
+                             .max_len = 48,
+                             .sampling = { 0.8, 1, 0, 0 },
+                             .step = 4,
+                             .max_seqs = SAMPLES,
+                             .max_tokens = 100,
+                             .kv_bytes = 1 << 24 };
+    struct vl_err e = { 0 };
+    struct vl_model m;
+
+    (void)state;
+    make_model(&m, &c);
+    make_prompts(p, 0);
+    memset(each, 0, sizeof each);
+    for (int i = 0; i < PROMPTS; i++) { /* alone: nothing to sort */
+        struct vl_engine_opts eo = { .compute = compute };
+        struct vl_backend *be = backend(1);
+        struct vl_engine *g = NULL;
+
+        assert_int_equal(vl_engine_new(&g, &m, be, &eo, &e), 0);
+        assert_int_equal(vl_generate(g, p + i, 1, &o, each + i * SAMPLES, &e), 0);
+        shortest = p[i].len < p[shortest].len ? i : shortest;
+        vl_engine_free(g);
+        be->close(be);
+    }
+    o.finished = note_order, o.arg = order;
+    generate_with(&m, p, &o, 1, gen);
+    same_gen(each, gen);
+    assert_int_equal(order[0], PROMPTS);
+    assert_int_equal(order[1], shortest);
+    for (int i = 1; i < PROMPTS; i++) /* one after the other: max_seqs rows at a time */
+        assert_true(p[order[i]].len <= p[order[i + 1]].len);
+    vl_gen_free(each, PROMPTS * SAMPLES);
+    vl_gen_free(gen, PROMPTS * SAMPLES);
+    free_model(&m);
+}
+
 static void generation_put_off(void **state)
 {
     (void)state;
@@ -811,10 +865,15 @@ static void rope_frequencies(void **state)
 int main(void)
 {
     const struct CMUnitTest t[] = {
-        cmocka_unit_test(gradients),          cmocka_unit_test(shared_prompts),
-        cmocka_unit_test(gradient_bits),      cmocka_unit_test(generation_bits),
-        cmocka_unit_test(generation_put_off), cmocka_unit_test(generation_edges),
-        cmocka_unit_test(generation_refuses), cmocka_unit_test(no_outputs),
+        cmocka_unit_test(gradients),
+        cmocka_unit_test(shared_prompts),
+        cmocka_unit_test(gradient_bits),
+        cmocka_unit_test(generation_bits),
+        cmocka_unit_test(generation_longest_first),
+        cmocka_unit_test(generation_put_off),
+        cmocka_unit_test(generation_edges),
+        cmocka_unit_test(generation_refuses),
+        cmocka_unit_test(no_outputs),
         cmocka_unit_test(rope_frequencies),
     };
 
