@@ -1,4 +1,4 @@
-/* safetensors.c - safetensors headers and mapped files. See safetensors.h. */
+/* safetensors.c - safetensors headers and files. See safetensors.h. */
 #include "formats/safetensors.h"
 
 #include <errno.h>
@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -228,60 +227,93 @@ int vl_st_parse(struct vl_st *s, const char *text, size_t n, const char *name, s
     return e->code;
 }
 
-static int map_file(struct vl_st *s, const char *path, struct vl_err *e)
+/* n bytes of the file from `at`. A file that was made shorter while it is read ends early. */
+static int read_at(int fd, const char *path, const char *what, uint64_t at, void *to, size_t n,
+                   struct vl_err *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    void *p;
+    char *p = to;
 
-    if (fd < 0)
-        return vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot open", path);
-    if (fstat(fd, &st)) {
+    while (n) {
+        ssize_t k = pread(fd, p, n, (off_t)at);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return vl_fail_errno(e, VL_E_IO, "%s: %s: cannot read byte %" PRIu64, path, what, at);
+        if (k == 0)
+            return vl_fail(e, VL_E_DATA,
+                           "%s: ends at byte %" PRIu64 ", inside %s: it was cut short while it was "
+                           "read",
+                           path, at, what);
+        p += k, at += (uint64_t)k, n -= (size_t)k;
+    }
+    return 0;
+}
+
+/* The descriptor of a regular file and its size, at least 8 bytes; -1 when it failed. */
+static int open_file(const char *path, uint64_t *size, struct vl_err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not hold us */
+    struct stat st;
+
+    if (fd < 0) {
+        vl_fail_errno(e, VL_E_NOINPUT, "%s: cannot open", path);
+        return -1;
+    }
+    if (fstat(fd, &st))
         vl_fail_errno(e, VL_E_IO, "%s: cannot stat", path);
-    } else if (!S_ISREG(st.st_mode)) {
+    else if (!S_ISREG(st.st_mode))
         vl_fail(e, VL_E_NOINPUT, "%s: not a regular file", path);
-    } else if (st.st_size < 8) {
+    else if (st.st_size < 8)
         vl_fail(e, VL_E_DATA, "%s: %lld bytes, too short for a safetensors file", path,
                 (long long)st.st_size);
-    } else {
-        p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            vl_fail_errno(e, VL_E_IO, "%s: cannot map", path);
-        } else {
-            s->map = p;
-            s->map_len = (size_t)st.st_size;
-        }
+    *size = (uint64_t)st.st_size;
+    if (e->code) {
+        close(fd);
+        return -1;
     }
-    close(fd);
-    return e->code;
+    return fd;
 }
 
 int vl_st_open(struct vl_st *s, const char *path, struct vl_err *e)
 {
-    struct vl_st m = { 0 };
-    uint64_t n = 0;
+    uint64_t n = 0, size = 0;
+    int fd = open_file(path, &size, e);
+    uint8_t first[8];
+    char *text = NULL;
 
-    *s = m;
-    if (map_file(&m, path, e))
+    *s = (struct vl_st){ 0 };
+    if (fd < 0)
         return e->code;
-    if (vl_st_header_len(m.map, path, &n, e) == 0 && n > m.map_len - 8)
-        vl_fail(e, VL_E_DATA, "%s: header of %" PRIu64 " bytes in a file of %zu: cut short", path,
-                n, m.map_len);
-    if (e->code || vl_st_parse(s, (const char *)m.map + 8, n, path, e)) {
-        munmap((void *)m.map, m.map_len);
+    if (!read_at(fd, path, "header", 0, first, sizeof first, e) &&
+        !vl_st_header_len(first, path, &n, e) && n > size - 8)
+        vl_fail(e, VL_E_DATA, "%s: header of %" PRIu64 " bytes in a file of %" PRIu64 ": cut short",
+                path, n, size);
+    if (!e->code) {
+        text = vl_alloc(n);
+        (void)!(read_at(fd, path, "header", 8, text, n, e) || vl_st_parse(s, text, n, path, e));
+        free(text);
+    }
+    if (e->code) {
+        close(fd);
         return e->code;
     }
-    s->map = m.map;
-    s->map_len = m.map_len;
+    s->fd = fd;
     s->path = vl_strdup(path);
-    if (s->data_bytes != s->map_len - s->data_at) {
+    if (s->data_bytes != size - s->data_at) {
         vl_fail(e, VL_E_DATA,
-                "%s: %zu bytes long, but the header promises %" PRIu64 " (the file was %s)", path,
-                s->map_len, s->data_at + s->data_bytes,
-                s->data_bytes > s->map_len - s->data_at ? "cut short" : "added to");
+                "%s: %" PRIu64 " bytes long, but the header promises %" PRIu64 " (the file was %s)",
+                path, size, s->data_at + s->data_bytes,
+                s->data_bytes > size - s->data_at ? "cut short" : "added to");
         vl_st_close(s);
     }
     return e->code;
+}
+
+int vl_st_read(const struct vl_st *s, const struct vl_st_tensor *t, uint64_t at, void *to, size_t n,
+               struct vl_err *e)
+{
+    return read_at(s->fd, s->path, t->name, s->data_at + t->begin + at, to, n, e);
 }
 
 void vl_st_close(struct vl_st *s)
@@ -294,9 +326,9 @@ void vl_st_close(struct vl_st *s)
     }
     free(s->tensor);
     free(s->meta);
+    if (s->path)
+        close(s->fd);
     free(s->path);
-    if (s->map)
-        munmap((void *)s->map, s->map_len);
     *s = (struct vl_st){ 0 };
 }
 
@@ -314,11 +346,6 @@ const char *vl_st_meta_get(const struct vl_st *s, const char *key)
         if (strcmp(s->meta[i].key, key) == 0)
             return s->meta[i].value;
     return NULL;
-}
-
-const void *vl_st_data(const struct vl_st *s, const struct vl_st_tensor *t)
-{
-    return s->map + s->data_at + t->begin;
 }
 
 int vl_st_header_put(struct vl_buf *out, struct vl_st_tensor *tensor, size_t n,

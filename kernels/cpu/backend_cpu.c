@@ -6,28 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#define HUGE_PAGE ((size_t)2 << 20)
-
-void *vl_cpu_alloc(size_t bytes)
-{
-    int huge = bytes >= 2 * HUGE_PAGE;
-    void *p = NULL;
-
-    if (bytes > SIZE_MAX / 2 || posix_memalign(&p, huge ? HUGE_PAGE : 64, bytes ? bytes : 1))
-        return NULL;
-    if (huge)
-        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE); /* only a hint */
-    memset(p, 0, bytes);
-    return p;
-}
 
 void *vl_cpu_scratch(struct vl_cpu *c, int which, size_t bytes)
 {
     if (c->scratch[which].bytes < bytes) {
         bytes += bytes / 4;
-        free(c->scratch[which].p);
+        vl_cpu_free(c->scratch[which].p);
         c->scratch[which].p = vl_cpu_alloc(bytes);
         if (!c->scratch[which].p)
             vl_oom(bytes);
@@ -59,7 +43,7 @@ static int mem_alloc(void *ctx, void **dev, size_t bytes, struct vl_err *e)
 static void mem_free(void *ctx, void *dev)
 {
     (void)ctx;
-    free(dev);
+    vl_cpu_free(dev);
 }
 
 static void mem_upload(void *ctx, void *dev, const void *host, size_t bytes)
@@ -98,7 +82,7 @@ static void cpu_close(struct vl_backend *be)
     c = be->ctx;
     vl_crew_free(c->crew);
     for (int i = 0; i < VL_SCRATCHES; i++)
-        free(c->scratch[i].p);
+        vl_cpu_free(c->scratch[i].p);
     free(c);
 }
 
@@ -113,6 +97,7 @@ static const struct vl_backend table = {
     .close = cpu_close,
     .weight_new = vl_cpu_weight_new,
     .weight_set = vl_cpu_weight_set,
+    .weight_rows = vl_cpu_weight_rows,
     .weight_free = vl_cpu_weight_free,
     .weight_bytes = vl_cpu_weight_bytes,
     .linear = vl_cpu_linear,

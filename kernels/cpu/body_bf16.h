@@ -44,15 +44,19 @@ static void k_pair(uint32_t *y, const float *x0, const float *x1, int64_t n)
         y[i] = (uint32_t)bf16_of(x0[i]) | (uint32_t)(x1 ? bf16_of(x1[i]) : 0) << 16;
 }
 
-/* y[i * ldy + k] = t[k][i] for i < n, k < m */
-static void turn(uint32_t *y, int64_t ldy, const uint32_t t[16][16], int64_t n, int64_t m)
+/* Words of 32 bits, floats or pairs: y[k * ldy + i] = x[i * ldx + k] for i < rows, k < n, both <= 16 */
+static void k_turn(void *to, int64_t ldy, const void *from, int64_t ldx, int64_t rows, int64_t n)
 {
+    char *y = to;
+    const char *x = from;
+
+    ldx *= 4, ldy *= 4; /* bytes */
 #if VL_SIMD == 16
-    if (n == 16 && m == 16) { /* blocks of 2, 4, then the four quarters of a register */
+    if (rows == 16 && n == 16) { /* blocks of 2, 4, then the four quarters of a register */
         __m512i a[16], b[16];
 
         VL_UNROLLED (i, 16)
-            a[i] = _mm512_loadu_si512(t[i]);
+            a[i] = _mm512_loadu_si512(x + i * ldx);
         VL_UNROLLED (i, 8) {
             b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
             b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
@@ -78,9 +82,9 @@ static void turn(uint32_t *y, int64_t ldy, const uint32_t t[16][16], int64_t n, 
         return;
     }
 #endif
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t k = 0; k < m; k++)
-            y[i * ldy + k] = t[k][i];
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(y + k * ldy + 4 * i, x + i * ldx + 4 * k, 4);
 }
 
 static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
@@ -90,7 +94,7 @@ static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int6
 
     for (int64_t k = 0; 2 * k < rows; k++)
         k_pair(t[k], x + 2 * k * ldx, 2 * k + 1 < rows ? x + (2 * k + 1) * ldx : NULL, n);
-    turn(y, ldy, (const uint32_t(*)[16])t, n, pairs);
+    k_turn(y, ldy, t[0], 16, pairs, n);
 }
 
 static void k_pair_w(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t n)
@@ -99,5 +103,5 @@ static void k_pair_w(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int6
 
     for (int64_t i = 0; i < rows; i++)
         k_to_bf16((uint16_t *)t[i], x + i * ldx, n);
-    turn(y, ldy, (const uint32_t(*)[16])t, (n + 1) / 2, rows);
+    k_turn(y, ldy, t[0], 16, rows, (n + 1) / 2);
 }

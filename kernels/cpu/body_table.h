@@ -4,8 +4,8 @@
     {                                                                                              \
         .name = isa, .nr = VL_NR, .mul = k_mul, .mulr = k_mulr, .mul16 = k_mul16,                  \
         .mul_amx = k_mul_amx, .to_bf16 = k_to_bf16, .pair = k_pair, .pair_t = k_pair_t,            \
-        .pair_w = k_pair_w, .math = k_math, .dot = k_dot, .add = k_add, .scale = k_scale,          \
-        .divide = k_divide, .rmsnorm = k_rmsnorm, .rmsnorm_dx = k_rmsnorm_dx,                      \
+        .pair_w = k_pair_w, .turn = k_turn, .math = k_math, .dot = k_dot, .add = k_add,            \
+        .scale = k_scale, .divide = k_divide, .rmsnorm = k_rmsnorm, .rmsnorm_dx = k_rmsnorm_dx,    \
         .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope, .swiglu = k_swiglu,                            \
         .swiglu_bwd = k_swiglu_bwd, .softmax = k_softmax, .softmax_bwd = k_softmax_bwd,            \
         .part = k_part, .finite = k_finite, .head_dz = k_head_dz, .exp_sub = k_exp_sub,            \

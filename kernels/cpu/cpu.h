@@ -26,6 +26,7 @@ struct vl_cpu {
     struct vl_kern k;
     int threads;
     struct vl_crew *crew;
+    struct chunk *chunk; /* memory.c */
     struct {
         void *p;
         size_t bytes;
@@ -68,7 +69,11 @@ void vl_cpu_run(struct vl_cpu *c, double work, int64_t tasks, vl_task_fn fn, voi
 void *vl_cpu_scratch(struct vl_cpu *c, int which, size_t bytes);
 /* n floats for each thread; thread t uses p + t * stride (returned in *stride). */
 float *vl_cpu_thread_scratch(struct vl_cpu *c, size_t n, size_t *stride);
-void *vl_cpu_alloc(size_t bytes);  /* 64-byte aligned, zeroed, huge pages when large; or NULL */
+void *vl_cpu_alloc(size_t bytes); /* 64-byte aligned, zeroed, huge pages when large; or NULL */
+void vl_cpu_free(void *p);
+/* The same for the weights of a context, of which there are many. */
+void *vl_cpu_piece(struct vl_cpu *c, size_t bytes);
+void vl_cpu_piece_free(struct vl_cpu *c, void *p);
 int vl_cpu_count(int local_ranks); /* threads by affinity mask, cgroup and OMP_NUM_THREADS */
 
 /* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by all threads. */
@@ -106,6 +111,7 @@ int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs 
 int vl_cpu_weight_new(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
                       int train, struct vl_err *e);
 void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev);
+void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
 void vl_cpu_weight_free(void *ctx, struct vl_weight *w);
 size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
 void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *w,

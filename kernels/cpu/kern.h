@@ -66,6 +66,10 @@ struct vl_kern {
      * x; an odd n ends with a zero */
     void (*pair_w)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t n);
 
+    /* words of 32 bits, floats or pairs: y[k * ldy + i] = x[i * ldx + k] for i < rows <= 16, k < n
+     * <= 16 */
+    void (*turn)(void *y, int64_t ldy, const void *x, int64_t ldx, int64_t rows, int64_t n);
+
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);

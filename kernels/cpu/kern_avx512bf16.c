@@ -17,5 +17,6 @@ void vl_kern_use_avx512bf16(struct vl_kern *k)
     k->pair = k_pair;
     k->pair_t = k_pair_t;
     k->pair_w = k_pair_w;
+    k->turn = k_turn;
 }
 #endif

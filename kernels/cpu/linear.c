@@ -34,9 +34,9 @@ int vl_cpu_weight_new(void *ctx, struct vl_weight **out, int64_t O, int64_t I, e
     struct vl_weight *w = vl_alloc(sizeof *w);
 
     *w = (struct vl_weight){ .O = O, .I = I, .ct = ct, .train = train };
-    w->fw = vl_cpu_alloc(4 * side_elems(ctx, O, I, ct));
+    w->fw = vl_cpu_piece(ctx, 4 * side_elems(ctx, O, I, ct));
     if (train)
-        w->bw = vl_cpu_alloc(4 * side_elems(ctx, I, O, ct));
+        w->bw = vl_cpu_piece(ctx, 4 * side_elems(ctx, I, O, ct));
     if (!w->fw || (train && !w->bw)) {
         vl_cpu_weight_free(ctx, w);
         return vl_fail(e, VL_E_OS, "cannot allocate %zu bytes for a weight matrix of %lld x %lld",
@@ -48,48 +48,47 @@ int vl_cpu_weight_new(void *ctx, struct vl_weight **out, int64_t O, int64_t I, e
 
 void vl_cpu_weight_free(void *ctx, struct vl_weight *w)
 {
-    (void)ctx;
     if (!w)
         return;
-    free(w->fw);
-    free(w->bw);
+    vl_cpu_piece_free(ctx, w->fw);
+    vl_cpu_piece_free(ctx, w->bw);
     free(w);
 }
 
-/* One panel of outputs n0 .. n0+n over K reduced elements; W(out o, in k) = W[o*os + k*ks]. */
-static void pack_panel(float *dst, const float *W, int64_t os, int64_t ks, int64_t n0, int64_t n,
-                       int64_t K, int nr)
+/* One panel of n outputs over K reduced elements; W(out o, in k) = W[o*os + k*ks]. */
+static void pack_panel(const struct vl_cpu *c, float *dst, const float *W, int64_t os, int64_t ks,
+                       int64_t n, int64_t K)
 {
-    for (int64_t k = 0; k < K && os == 1; k++) { /* outputs lie side by side */
-        memcpy(dst + k * nr, W + n0 + k * ks, (size_t)n * sizeof *dst);
-        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
-    }
-    for (int64_t k0 = 0; k0 < K && os != 1; k0 += 16) { /* so that whole lines of W are used up */
-        int64_t k1 = k0 + 16 < K ? k0 + 16 : K;
+    int64_t nr = c->k.nr;
 
-        for (int64_t j = 0; j < nr; j++)
-            for (int64_t k = k0; k < k1; k++)
-                dst[k * nr + j] = j < n ? W[(n0 + j) * os + k * ks] : 0;
-    }
+    for (int64_t k = 0; k < K && os == 1; k++) /* outputs lie side by side */
+        memcpy(dst + k * nr, W + k * ks, (size_t)n * sizeof *dst);
+    for (int64_t k = 0; k < K && os != 1; k += 16)
+        for (int64_t j = 0; j < n; j += 16)
+            c->k.turn(dst + k * nr + j, nr, W + j * os + k, os, n - j < 16 ? n - j : 16,
+                      K - k < 16 ? K - k : 16);
+    for (int64_t k = 0; k < K && n < nr; k++)
+        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
 }
 
 /* Pairs of k along a row of W (ks = 1), or across two rows (os = 1). */
 static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, int64_t os,
-                         int64_t ks, int64_t n0, int64_t n, int64_t K, int64_t pairs)
+                         int64_t ks, int64_t n, int64_t K, int64_t pairs)
 {
     int64_t nr = c->k.nr;
 
     for (int64_t k = 0; k < K && os == 1; k += 2)
-        c->k.pair(dst + k / 2 * nr, W + n0 + k * ks, k + 1 < K ? W + n0 + (k + 1) * ks : NULL, n);
+        c->k.pair(dst + k / 2 * nr, W + k * ks, k + 1 < K ? W + (k + 1) * ks : NULL, n);
     for (int64_t k = 0; k < K && os != 1; k += 32)
         for (int64_t j = 0; j < n; j += 16)
-            c->k.pair_w(dst + k / 2 * nr + j, nr, W + (n0 + j) * os + k, os,
-                        n - j < 16 ? n - j : 16, K - k < 32 ? K - k : 32);
+            c->k.pair_w(dst + k / 2 * nr + j, nr, W + j * os + k, os, n - j < 16 ? n - j : 16,
+                        K - k < 32 ? K - k : 32);
     for (int64_t k = 0; k < (K + 1) / 2 && n < nr; k++)
         memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
     memset(dst + (K + 1) / 2 * nr, 0, (size_t)((pairs - (K + 1) / 2) * nr) * sizeof *dst);
 }
 
+/* Panels of `out` outputs, W the first one's, reduced over `in`. */
 struct pack {
     const struct vl_cpu *c;
     void *dst;
@@ -104,12 +103,13 @@ static void pack_task(void *arg, int64_t p, int thread)
     int64_t nr = j->c->k.nr, n = j->out - p * nr < nr ? j->out - p * nr : nr;
     int64_t depth = vl_cpu_depth(j->ct, j->in);
     float *dst = (float *)j->dst + p * nr * depth; /* pairs take as much */
+    const float *W = j->W + p * nr * j->os;
 
     (void)thread;
     if (j->ct == VL_COMPUTE_F32)
-        pack_panel(dst, j->W, j->os, j->ks, p * nr, n, j->in, (int)nr);
+        pack_panel(j->c, dst, W, j->os, j->ks, n, j->in);
     else
-        pack_panel16(j->c, (uint32_t *)(void *)dst, j->W, j->os, j->ks, p * nr, n, j->in, depth);
+        pack_panel16(j->c, (uint32_t *)(void *)dst, W, j->os, j->ks, n, j->in, depth);
 }
 
 static void pack_side(struct vl_cpu *c, struct pack j)
@@ -123,6 +123,16 @@ void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev)
     pack_side(ctx, (struct pack){ NULL, w->fw, dev, w->I, 1, w->O, w->I, w->ct });
     if (w->train)
         pack_side(ctx, (struct pack){ NULL, w->bw, dev, 1, w->I, w->I, w->O, w->ct });
+}
+
+void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n)
+{
+    const struct vl_cpu *c = ctx;
+    float *dst = (float *)w->fw + row * vl_cpu_depth(w->ct, w->I); /* row: of whole panels */
+    struct pack j = { c, dst, x, w->I, 1, n, w->I, w->ct };
+
+    for (int64_t p = 0; p < vl_cpu_panels(c, n); p++)
+        pack_task(&j, p, 0);
 }
 
 void vl_cpu_to_pairs(const struct vl_cpu *c, uint32_t *h, const float *x, int64_t n,

@@ -28,18 +28,12 @@ static inline uint16_t vl_f32_to_bf16(float f)
 
 static inline float vl_f16_to_f32(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 0x3ff, u;
-    float f;
+    uint32_t a = h & 0x7fff, u = (a << 13) + (112u << 23), small;
+    float f = (float)(int32_t)a * 0x1p-24f; /* zero or subnormal: exact */
 
-    if (exp == 31)
-        u = sign | 0x7f800000 | man << 13;
-    else if (exp)
-        u = sign | (exp + 112) << 23 | man << 13;
-    else { /* zero or subnormal: man * 2^-24, exact */
-        f = (float)man * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
+    memcpy(&small, &f, 4); /* no branches: loops over it become vector code */
+    u = a < 0x400 ? small : u;
+    u |= (a >= 0x7c00 ? 0x7f800000u : 0) | (uint32_t)(h & 0x8000) << 16;
     memcpy(&f, &u, 4);
     return f;
 }

@@ -14,6 +14,7 @@
 
 #define VL_BACKEND_VERSION 2
 #define VL_PAGE            16 /* positions in a page of the KV cache */
+#define VL_BLOCK_ROWS      64 /* rows of a matrix that are read and packed together, or a multiple */
 
 enum vl_compute {
     VL_COMPUTE_F32,  /* fp32 operands */
@@ -109,6 +110,10 @@ struct vl_backend {
     int (*weight_new)(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
                       int train, struct vl_err *e);
     void (*weight_set)(void *ctx, struct vl_weight *w, const float *dev);
+    /* Packs rows row .. row + n of W from x (n, I), host memory; not with `train`. row is a multiple
+     * of VL_BLOCK_ROWS, so is n but for the last rows. Of disjoint rows several threads may do so at
+     * once, and upload beside it. */
+    void (*weight_rows)(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
     void (*weight_free)(void *ctx, struct vl_weight *w);
     size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
 

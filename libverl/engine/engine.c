@@ -125,95 +125,116 @@ static int new_slabs(struct vl_engine *g, struct vl_err *e)
     return 0;
 }
 
-/* ---- inference: pack matrices one by one, then keep the rest ---- */
+/* ---- inference: where each parameter goes; then all of them, in one pass over their files ---- */
 
-static void pack_one(struct vl_engine *g, struct vl_weight *w, const float *slab, int64_t off,
-                     int64_t n, float *stage)
+/* A parameter is packed, or kept as it is, or (the embedding of a tied model) both. */
+struct place {
+    struct vl_weight *w;
+    int64_t at; /* floats from g->params, or -1 */
+};
+
+struct load {
+    struct vl_engine *g;
+    const struct vl_model *m;
+    struct place *place; /* (m->nparam) */
+};
+
+static struct place *place_of(const struct load *l, int64_t off)
 {
-    g->be->upload(g->be->ctx, stage, slab + off, (size_t)n * sizeof(float));
-    g->be->weight_set(g->be->ctx, w, stage);
-}
+    int64_t lo = 0, hi = l->m->nparam; /* offsets rise */
 
-static int64_t largest_matrix(const struct vl_config *c)
-{
-    int64_t n = 2 * c->F > vl_qkv_width(c) ? 2 * c->F : vl_qkv_width(c);
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
 
-    if (c->head == VL_HEAD_LM && c->V > n)
-        n = c->V;
-    return n * c->C;
-}
-
-static int pack_all(struct vl_engine *g, const float *slab, struct vl_err *e)
-{
-    const struct vl_config *c = &g->cfg;
-    struct vl_backend *be = g->be;
-    float *stage = NULL;
-
-    if (be->alloc(be->ctx, (void **)&stage, (size_t)largest_matrix(c) * sizeof(float), e))
-        return e->code;
-    for (int64_t l = 0; l < c->L; l++) {
-        struct vl_layer *y = &g->layer[l];
-
-        pack_one(g, y->w_qkv, slab, y->qkv, vl_qkv_width(c) * c->C, stage);
-        pack_one(g, y->w_o, slab, y->o, c->C * c->H * c->D, stage);
-        pack_one(g, y->w_gate_up, slab, y->gate_up, 2 * c->F * c->C, stage);
-        pack_one(g, y->w_down, slab, y->down, c->C * c->F, stage);
-        y->qkv = y->o = y->gate_up = y->down = -1;
+        if (l->m->param[mid].offset <= off)
+            lo = mid;
+        else
+            hi = mid;
     }
-    if (g->w_value)
-        pack_one(g, g->w_value, slab, g->value_head, c->C, stage);
-    else
-        pack_one(g, g->w_head, slab, g->head >= 0 ? g->head : g->embed, c->V * c->C, stage);
-    g->head = g->value_head = -1;
-    be->free(be->ctx, stage);
-    return 0;
+    return &l->place[lo];
 }
 
-/* Counts a tensor that stays, or once params are there, uploads it and moves its offset. */
-static void keep(struct vl_engine *g, const float *slab, int64_t *off, int64_t n)
+static void pack(const struct load *l, int64_t *off, struct vl_weight *w)
+{
+    place_of(l, *off)->w = w;
+    *off = -1;
+}
+
+static void keep(const struct load *l, int64_t *off, int64_t n)
 {
     if (*off < 0)
         return;
-    if (g->params) {
-        g->be->upload(g->be->ctx, g->params + g->count, slab + *off, (size_t)n * sizeof(float));
-        *off = g->count;
-    }
-    g->count += (n + 15) & ~(int64_t)15;
+    place_of(l, *off)->at = l->g->count;
+    *off = l->g->count;
+    l->g->count += (n + 15) & ~(int64_t)15;
 }
 
-static void keep_all(struct vl_engine *g, const float *slab)
+static void place_all(const struct load *l)
 {
+    struct vl_engine *g = l->g;
     const struct vl_config *c = &g->cfg;
 
     g->count = 0;
-    keep(g, slab, &g->embed, c->V * c->C);
-    keep(g, slab, &g->norm, c->C);
-    keep(g, slab, &g->value_bias, 1);
-    for (int64_t l = 0; l < c->L; l++) {
-        struct vl_layer *y = &g->layer[l];
+    for (int64_t i = 0; i < l->m->nparam; i++)
+        l->place[i] = (struct place){ .at = -1 };
+    if (g->w_value)
+        pack(l, &g->value_head, g->w_value);
+    else if (g->head >= 0)
+        pack(l, &g->head, g->w_head);
+    else
+        place_of(l, g->embed)->w = g->w_head;
+    keep(l, &g->embed, c->V * c->C);
+    keep(l, &g->norm, c->C);
+    keep(l, &g->value_bias, 1);
+    for (int64_t i = 0; i < c->L; i++) {
+        struct vl_layer *y = &g->layer[i];
 
-        keep(g, slab, &y->attn_norm, c->C);
-        keep(g, slab, &y->qkv_bias, vl_qkv_width(c));
-        keep(g, slab, &y->q_norm, c->D);
-        keep(g, slab, &y->k_norm, c->D);
-        keep(g, slab, &y->o_bias, c->C);
-        keep(g, slab, &y->mlp_norm, c->C);
-        keep(g, slab, &y->gate_up_bias, 2 * c->F);
-        keep(g, slab, &y->down_bias, c->C);
+        pack(l, &y->qkv, y->w_qkv);
+        pack(l, &y->o, y->w_o);
+        pack(l, &y->gate_up, y->w_gate_up);
+        pack(l, &y->down, y->w_down);
+        keep(l, &y->attn_norm, c->C);
+        keep(l, &y->qkv_bias, vl_qkv_width(c));
+        keep(l, &y->q_norm, c->D);
+        keep(l, &y->k_norm, c->D);
+        keep(l, &y->o_bias, c->C);
+        keep(l, &y->mlp_norm, c->C);
+        keep(l, &y->gate_up_bias, 2 * c->F);
+        keep(l, &y->down_bias, c->C);
     }
 }
 
-static int load_inference(struct vl_engine *g, const float *slab, struct vl_err *e)
+static void put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
 {
-    struct vl_backend *be = g->be;
+    const struct load *l = arg;
+    const struct place *p = &l->place[i];
+    struct vl_backend *be = l->g->be;
+    int64_t cols = l->m->param[i].cols;
 
-    if (pack_all(g, slab, e))
-        return e->code;
-    keep_all(g, slab);
-    if (be->alloc(be->ctx, (void **)&g->params, (size_t)g->count * sizeof(float), e))
-        return e->code;
-    keep_all(g, slab);
-    return 0;
+    if (p->w)
+        be->weight_rows(be->ctx, p->w, x, row, n);
+    if (p->at >= 0)
+        be->upload(be->ctx, l->g->params + p->at + row * cols, x,
+                   (size_t)(n * cols) * sizeof(float));
+}
+
+/* From m's slab, or with `from` by reading from's weights; m and from are the same model. */
+static int load_inference(struct vl_engine *g, const struct vl_model *m, struct vl_model *from,
+                          int threads, struct vl_err *e)
+{
+    struct load l = { g, m, vl_alloc((size_t)m->nparam * sizeof *l.place) };
+    struct vl_sink to = { .put = put, .arg = &l, .threads = threads };
+
+    place_all(&l);
+    if (!g->be->alloc(g->be->ctx, (void **)&g->params, (size_t)g->count * sizeof(float), e)) {
+        if (from)
+            (void)!vl_model_read(from, &to, e);
+        else
+            for (int64_t i = 0; i < m->nparam; i++)
+                put(&l, i, 0, m->param[i].rows, m->slab + m->param[i].offset);
+    }
+    free(l.place);
+    return e->code;
 }
 
 static int load_training(struct vl_engine *g, const float *slab, struct vl_err *e)
@@ -225,8 +246,9 @@ static int load_training(struct vl_engine *g, const float *slab, struct vl_err *
     return 0;
 }
 
-int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_backend *be,
-                  const struct vl_engine_opts *o, struct vl_err *e)
+static int new_engine(struct vl_engine **out, const struct vl_model *m, struct vl_model *from,
+                      int threads, struct vl_backend *be, const struct vl_engine_opts *o,
+                      struct vl_err *e)
 {
     struct vl_engine *g = vl_alloc(sizeof *g);
 
@@ -235,15 +257,29 @@ int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_ba
     g->opt = *o;
     g->be = be;
     g->count = m->count;
-    if (!m->slab)
+    if (!from && !m->slab)
         vl_fail(e, VL_E_BUG, "engine: the model was opened without its weights");
     if (e->code || find_params(g, m, e) || new_weights(g, e) ||
-        (o->train ? load_training(g, m->slab, e) : load_inference(g, m->slab, e))) {
+        (o->train ? load_training(g, m->slab, e) : load_inference(g, m, from, threads, e))) {
         vl_engine_free(g);
         return e->code;
     }
     *out = g;
     return 0;
+}
+
+int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_backend *be,
+                  const struct vl_engine_opts *o, struct vl_err *e)
+{
+    return new_engine(out, m, NULL, 0, be, o, e);
+}
+
+int vl_engine_load(struct vl_engine **out, struct vl_model *m, struct vl_backend *be,
+                   enum vl_compute compute, int threads, struct vl_err *e)
+{
+    struct vl_engine_opts o = { .compute = compute };
+
+    return new_engine(out, m, m, threads, be, &o, e);
 }
 
 static void free_weights(struct vl_engine *g)
@@ -399,7 +435,7 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
     if (o->train) {
         total += (size_t)m.count * sizeof(float) * (size_t)(2 + o->moments);
     } else {
-        total += (size_t)(c->V * c->C + largest_matrix(c)) * sizeof(float);
+        total += (size_t)(c->V * c->C) * sizeof(float);
         for (int64_t i = 0; i < m.nparam; i++)
             if (m.param[i].rows == 1)
                 total += (size_t)m.param[i].cols * sizeof(float);

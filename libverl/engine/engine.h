@@ -41,6 +41,10 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
  * `train` matrices are kept in packed form alone, in about a third of the memory. */
 int vl_engine_new(struct vl_engine **g, const struct vl_model *m, struct vl_backend *be,
                   const struct vl_engine_opts *o, struct vl_err *e) VL_MUST_CHECK;
+/* For inference, from the files of a model opened without weights (vl_model_read, by `threads`
+ * threads): no slab, each byte is read once. */
+int vl_engine_load(struct vl_engine **g, struct vl_model *m, struct vl_backend *be,
+                   enum vl_compute compute, int threads, struct vl_err *e) VL_MUST_CHECK;
 void vl_engine_free(struct vl_engine *g);
 
 /* Forward: logp, entropy, sum_pi2 (M; host; may be NULL) at temperature 1/inv_temp; with a value

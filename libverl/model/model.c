@@ -276,17 +276,12 @@ out:
     return e->code;
 }
 
-/* A value head that the directory does not hold: it may hold a language model, or be a critic's
- * directory without the head's weights. */
-enum added { ADDED_NONE, ADDED_TO_LM, ADDED_TO_VALUE };
-
 /* Settles which head is meant: what the caller asked for, what the directory holds. */
-static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_weight_files *f,
-                       enum added *added, struct vl_err *e)
+static int settle_head(struct vl_model *m, enum vl_head want, struct vl_err *e)
 {
     int has = 0, bias = 0;
 
-    if (f->n && vl_tensors_probe(f, &has, &bias, e))
+    if (m->files.n && vl_tensors_probe(&m->files, &has, &bias, e))
         return e->code;
     if (want == VL_HEAD_LM && (has || m->cfg.head == VL_HEAD_VALUE))
         return vl_fail(e, VL_E_DATA,
@@ -305,12 +300,19 @@ static int settle_head(struct vl_model *m, enum vl_head want, const struct vl_we
         want = VL_HEAD_VALUE;
     if (want == VL_HEAD_AUTO)
         want = has ? VL_HEAD_VALUE : m->cfg.head;
-    *added = want != VL_HEAD_VALUE || has   ? ADDED_NONE
-             : m->cfg.head == VL_HEAD_VALUE ? ADDED_TO_VALUE
-                                            : ADDED_TO_LM;
+    m->added = want != VL_HEAD_VALUE || has   ? VL_ADDED_NONE
+               : m->cfg.head == VL_HEAD_VALUE ? VL_ADDED_TO_VALUE
+                                              : VL_ADDED_TO_LM;
     m->cfg.head = want;
     m->cfg.value_bias = bias;
     return 0;
+}
+
+static int find_files(struct vl_model *m, struct vl_err *e)
+{
+    const char *single = "params.safetensors"; /* of a train state */
+
+    return vl_weight_files(&m->files, m->dir, vl_fs_exists(m->dir, single) ? single : NULL, e);
 }
 
 /* A value head added just now makes other weights than the recorded ones, and leaves lm_head out:
@@ -319,29 +321,43 @@ static int check_as_lm(const struct vl_model *m, struct vl_err *e)
 {
     struct vl_model *lm;
 
-    if (!vl_model_open(&lm, m->dir, VL_HEAD_LM, 1, e))
-        vl_model_free(lm);
+    if (!vl_model_open(&lm, m->dir, VL_HEAD_LM, 0, e))
+        (void)!vl_model_read(lm, NULL, e);
+    vl_model_free(lm);
     return e->code;
 }
 
-static int load(struct vl_model *m, const struct vl_weight_files *f, enum added added,
-                struct vl_err *e)
+int vl_model_read(struct vl_model *m, const struct vl_sink *to, struct vl_err *e)
 {
     char recorded[33];
 
-    if (added == ADDED_TO_LM && m->hash[0] && check_as_lm(m, e))
-        return e->code;
-
-    if (vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), m->dir, e) ||
-        vl_tensors_load(m, m->slab, f, &m->stored_dtype, e))
-        return e->code;
     memcpy(recorded, m->hash, sizeof recorded);
-    vl_model_hash(m);
-    if (recorded[0] && added == ADDED_NONE && strcmp(recorded, m->hash))
+    if ((m->added == VL_ADDED_TO_LM && recorded[0] && check_as_lm(m, e)) ||
+        (!m->files.n && find_files(m, e)) ||
+        vl_tensors_read(m, &m->files, to, m->hash, &m->stored_dtype, e))
+        return e->code;
+    if (recorded[0] && m->added == VL_ADDED_NONE && strcmp(recorded, m->hash))
         return vl_fail(e, VL_E_DATA,
                        "%s: weights have hash %s but the version's record says %s: damaged", m->dir,
                        m->hash, recorded);
     return 0;
+}
+
+static void put_slab(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
+{
+    struct vl_model *m = arg;
+    const struct vl_param *p = &m->param[i];
+
+    memcpy(m->slab + p->offset + row * p->cols, x, (size_t)(n * p->cols) * sizeof *x);
+}
+
+static int read_slab(struct vl_model *m, struct vl_err *e)
+{
+    struct vl_sink to = { .put = put_slab, .arg = m };
+
+    if (vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), m->dir, e))
+        return e->code;
+    return vl_model_read(m, &to, e);
 }
 
 int vl_model_plan(struct vl_model **out, const char *config, const char *name, enum vl_head head,
@@ -381,27 +397,22 @@ int vl_model_open(struct vl_model **out, const char *path, enum vl_head head, in
                   struct vl_err *e)
 {
     struct vl_model *m = vl_alloc(sizeof *m);
-    struct vl_weight_files files = { 0 };
-    const char *single = NULL;
-    enum added added = ADDED_NONE;
 
     *out = m;
     m->stored_dtype = "F32";
     if (vl_version_resolve(path, &m->dir, e) || read_configs(m, e) || vl_version_read(m, e))
         goto out;
-    if (vl_fs_exists(m->dir, "params.safetensors"))
-        single = "params.safetensors";
-    if ((want_weights || single || vl_fs_exists(m->dir, "model.safetensors") ||
+    if ((want_weights || vl_fs_exists(m->dir, "params.safetensors") ||
+         vl_fs_exists(m->dir, "model.safetensors") ||
          vl_fs_exists(m->dir, "model.safetensors.index.json")) &&
-        vl_weight_files(&files, m->dir, single, e))
+        find_files(m, e))
         goto out;
-    if (settle_head(m, head, &files, &added, e))
+    if (settle_head(m, head, e))
         goto out;
     vl_model_layout(m);
-    if (want_weights && load(m, &files, added, e))
+    if (want_weights && read_slab(m, e))
         goto out;
 out:
-    vl_weight_files_free(&files);
     if (e->code) {
         vl_model_free(m);
         *out = NULL;
@@ -420,6 +431,7 @@ void vl_model_free(struct vl_model *m)
     if (!m)
         return;
     vl_config_free(&m->cfg);
+    vl_weight_files_free(&m->files);
     free(m->param);
     free(m->slab);
     free(m->dir);

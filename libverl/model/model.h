@@ -47,20 +47,35 @@ struct vl_param {
     int decay;          /* a matrix, no norm or bias: what optim.decay=matrices decays */
 };
 
+enum vl_added {
+    VL_ADDED_NONE,
+    VL_ADDED_TO_LM,    /* the directory holds a language model */
+    VL_ADDED_TO_VALUE, /* it is a critic's without the head's weights */
+};
+
+struct vl_weight_files {
+    char **path;
+    size_t n;
+};
+
 struct vl_model {
     struct vl_config cfg;
     struct vl_param *param;
     int64_t nparam;
-    int64_t count; /* floats in the slab, padding included */
-    float *slab;   /* host, 64-byte aligned; NULL after vl_model_release_slab */
-    char *dir;     /* where it came from, links resolved */
-    char hash[33]; /* XXH3-128 over names, shapes and fp32 bytes: the weight version's identity */
-    char *version; /* "v000012" of a published version or train state, or NULL */
+    int64_t count;                /* floats in the slab, padding included */
+    float *slab;                  /* host, 64-byte aligned; NULL after vl_model_release_slab */
+    char *dir;                    /* where it came from, links resolved */
+    struct vl_weight_files files; /* its weights; none when it was not opened */
+    char hash
+        [33]; /* XXH3-128 over names, shapes and fp32 bytes: the weight version's identity. Before
+                      the weights are read: as a published version's record has it, or "" */
+    char *version;     /* "v000012" of a published version or train state, or NULL */
     int32_t *stop_ids; /* generation_config.json's and config.json's eos ids */
     int64_t nstop;
     int64_t bos_id, pad_id;   /* -1: none */
     const char *stored_dtype; /* "F32", "BF16" or "F16": of most bytes on disk */
     char *generation_json;    /* generation_config.json's text or NULL */
+    enum vl_added added;      /* a value head that the files do not hold */
     char *source_hash;        /* a published version: hash of the train state's weights it came from
                                  (differs from `hash` when the dtype rounded them), or NULL */
 };
@@ -83,6 +98,20 @@ const char *vl_config_class(const struct vl_config *c); /* "LlamaForCausalLM" */
  * config and layout only. VL_E_NOINPUT / VL_E_DATA lines name the file and tensor. */
 int vl_model_open(struct vl_model **m, const char *path, enum vl_head head, int want_weights,
                   struct vl_err *e) VL_MUST_CHECK;
+
+/* Where weights go while they are read: put gets rows [row, row + n) of m->param[i] as fp32, every
+ * row of every parameter once, row a multiple of VL_BLOCK_ROWS (backend.h). x is put's until it
+ * returns. Several threads call it at once. */
+struct vl_sink {
+    void (*put)(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
+    void *arg;
+    int threads; /* 0: OpenMP's number */
+};
+
+/* Reads the weights of a model that was opened without them, each byte once, into `to` alone (NULL:
+ * they are checked and hashed only); sets hash and stored_dtype. Weights that are not those of the
+ * version's record are VL_E_DATA; `to` has then got them already. */
+int vl_model_read(struct vl_model *m, const struct vl_sink *to, struct vl_err *e) VL_MUST_CHECK;
 void vl_model_free(struct vl_model *m);
 void vl_model_release_slab(struct vl_model *m); /* once a device has its own copy */
 /* A model without a directory: config.json's text, its layout, a zeroed slab. head AUTO follows the

@@ -439,12 +439,10 @@ static int load_moment(struct vl_state *s, int which, struct vl_err *e)
 
     if (!vl_try_alloc(&s->moment[which], (size_t)s->model->count, sizeof(float), file, e) &&
         !vl_weight_files(&f, s->model->dir, file, e) &&
-        !vl_tensors_load(s->model, s->moment[which], &f, NULL, e)) {
-        vl_tensors_hash(s->model, s->moment[which], hash);
-        if (strcmp(hash, s->rec.moment_hash[which]))
-            vl_fail(e, VL_E_DATA, "%s/%s: has hash %s but state.json says %s: damaged",
-                    s->model->dir, file, hash, s->rec.moment_hash[which]);
-    }
+        !vl_tensors_load(s->model, s->moment[which], &f, hash, e) &&
+        strcmp(hash, s->rec.moment_hash[which]))
+        vl_fail(e, VL_E_DATA, "%s/%s: has hash %s but state.json says %s: damaged", s->model->dir,
+                file, hash, s->rec.moment_hash[which]);
     vl_weight_files_free(&f);
     free(file);
     return e->code;

@@ -20,10 +20,6 @@ struct vl_piece *vl_model_pieces(const struct vl_model *m, int64_t *n);
 
 /* Files of a directory's weights: the one file `single` when not NULL, else model.safetensors or the
  * files of model.safetensors.index.json. */
-struct vl_weight_files {
-    char **path;
-    size_t n;
-};
 int vl_weight_files(struct vl_weight_files *f, const char *dir, const char *single,
                     struct vl_err *e) VL_MUST_CHECK;
 void vl_weight_files_free(struct vl_weight_files *f);
@@ -32,11 +28,15 @@ void vl_weight_files_free(struct vl_weight_files *f);
 int vl_tensors_probe(const struct vl_weight_files *f, int *value_head, int *value_bias,
                      struct vl_err *e) VL_MUST_CHECK;
 
-/* Fills slab (m->count floats, laid out as m) from the files: every piece exactly once, nothing
- * else, finite values. A missing value head stays as it is. *dtype (may be NULL) becomes the dtype
- * of most bytes. */
+/* Reads m's parameters from the files into `to` (NULL: they are checked and hashed only): every
+ * piece exactly once, nothing else, finite values. A missing value head is zeros. hash: as
+ * vl_tensors_hash; *dtype (may be NULL) becomes the dtype of most bytes. */
+int vl_tensors_read(const struct vl_model *m, const struct vl_weight_files *f,
+                    const struct vl_sink *to, char hash[33], const char **dtype,
+                    struct vl_err *e) VL_MUST_CHECK;
+/* The same into a slab of m->count floats; what lies between parameters is not touched. */
 int vl_tensors_load(const struct vl_model *m, float *slab, const struct vl_weight_files *f,
-                    const char **dtype, struct vl_err *e) VL_MUST_CHECK;
+                    char hash[33], struct vl_err *e) VL_MUST_CHECK;
 
 /* Writes pieces [p0, p0 + np) of slab as one new safetensors file, fsynced. dtype "F32", "BF16",
  * "F16" (rounded to nearest even). */

@@ -55,31 +55,27 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, si
 {
     struct vl_engine_opts o = { .compute = f->compute };
     const struct vl_config *c = &f->model->cfg;
-    size_t slab = (size_t)f->model->count * sizeof(float);
     size_t need = vl_engine_bytes(c, &o, f->be, N, M) + extra;
     size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
-    char *dir = vl_strdup(f->model->dir);
+    const char *dir = f->model->dir;
+    double t0 = vl_now();
 
     vl_info(&x->log, "%s: %.3g M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once",
             dir, (double)f->model->count * 1e-6, f->be->name, vl_compute_name(f->compute),
             (double)need * 1e-6, N);
-    if (have != SIZE_MAX && (need + slab) * ranks > have)
+    if (have != SIZE_MAX && need * ranks > have)
         vl_fail(e, VL_E_OS,
-                "%s needs %.1f MB and %.1f MB while loading, on %d ranks of this host, where %.1f "
-                "MB are available: lower the token budget or use fewer ranks",
-                dir, (double)need * 1e-6, (double)slab * 1e-6, x->comm.local_size,
-                (double)have * 1e-6);
+                "%s needs %.1f MB on each of %d ranks of this host, where %.1f MB are available: "
+                "lower the token budget or use fewer ranks",
+                dir, (double)need * 1e-6, x->comm.local_size, (double)have * 1e-6);
     if (!vl_comm_agree(&x->comm, e)) {
-        enum vl_head head = c->head;
+        int threads = x->comm.threads;
 
-        vl_model_free(f->model);
-        f->model = NULL;
-        if (!vl_model_open(&f->model, dir, head, 1, e) &&
-            !vl_engine_new(&f->eng, f->model, f->be, &o, e))
-            vl_model_release_slab(f->model);
+        if (!vl_engine_load(&f->eng, f->model, f->be, f->compute, threads, e))
+            vl_detail(&x->log, "%s: weights read and packed in %.2f s by %d thread%s", dir,
+                      vl_now() - t0, threads, threads == 1 ? "" : "s");
         vl_comm_agree(&x->comm, e);
     }
-    free(dir);
     return e->code;
 }
 
