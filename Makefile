@@ -69,7 +69,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2);)
 
 LIB_SRC  := $(filter-out libverl/comm/comm_mpi.c libverl/base/http_curl.c,$(wildcard libverl/*/*.c formats/*.c kernels/cpu/*.c))
 # What libverl_mpi.so is made of; it exports vl_mpi_init alone.
-MPI_SRC  := $(addprefix libverl/,comm/comm_mpi.c comm/node.c comm/cpus.c base/err.c base/mem.c)
+MPI_SRC  := $(addprefix libverl/,comm/comm_mpi.c comm/node.c base/cpus.c base/cgroup.c base/err.c base/mem.c)
 MPI_SO   := $(if $(filter 1,$(MPI)),$(BUILD)/lib/libverl_mpi.so)
 # What libverl_http.so is made of; it exports vl_http_curl alone.
 HTTP_SRC := $(addprefix libverl/base/,http_curl.c err.c mem.c)

@@ -26,7 +26,8 @@ struct vl_cpu {
     struct vl_kern k;
     int threads;
     struct vl_crew *crew;
-    struct chunk *chunk; /* memory.c */
+    struct chunk *chunk; /* memory.c: the one weights are cut from, bytes of all there were */
+    size_t chunks;
     struct {
         void *p;
         size_t bytes;

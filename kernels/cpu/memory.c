@@ -14,7 +14,7 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 #define PAGE      ((size_t)4096)
 #define LINE      ((size_t)64)
-#define CHUNK_MIN ((size_t)256 << 10) /* of what weights are cut from: each twice the one before */
+#define CHUNK_MIN ((size_t)256 << 10) /* of what weights are cut from: a quarter of all before */
 #define CHUNK_MAX ((size_t)64 << 20)
 
 /* In the line before what is handed out. */
@@ -88,16 +88,19 @@ struct chunk {
 static struct chunk *chunk_for(struct vl_cpu *c, size_t need)
 {
     struct chunk *k = c->chunk;
-    size_t size = !k ? CHUNK_MIN : 2 * k->size < CHUNK_MAX ? 2 * k->size : CHUNK_MAX;
-    int own = LINE + need > size;
+    size_t size = c->chunks / 4;
+    int own;
 
     if (k && k->size - k->used >= need)
         return k;
+    size = size < CHUNK_MIN ? CHUNK_MIN : size > CHUNK_MAX ? CHUNK_MAX : size;
+    own = LINE + need > size;
     size = own ? LINE + need : size;
     k = vl_cpu_alloc(size);
     if (!k)
         return NULL;
     k->size = size, k->used = LINE;
+    c->chunks += size;
     if (!own || !c->chunk)
         c->chunk = k;
     return k;

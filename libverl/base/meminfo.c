@@ -1,5 +1,7 @@
-/* meminfo.c - available memory, from /proc/meminfo, the cgroup's files (v2, then v1) and ulimit -v. */
+/* meminfo.c - available memory, from /proc/meminfo, control groups and ulimit -v. */
 #include "libverl/base/meminfo.h"
+
+#include "libverl/base/cgroup.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -28,16 +30,31 @@ static unsigned long long number_in(const char *path, const char *key)
     return x;
 }
 
-static size_t left(const char *limit_path, const char *used_path, const char *stat_path,
-                   const char *cache_key)
+static unsigned long long number_of(const char *dir, const char *name, const char *key)
 {
-    unsigned long long limit = number_in(limit_path, ""), used = number_in(used_path, "");
-    unsigned long long cache = number_in(stat_path, cache_key);
+    char path[8300];
 
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return number_in(path, key);
+}
+
+/* What a control group's limit leaves; names of version 2, else those of version 1. */
+static void see_left(void *arg, const char *dir)
+{
+    unsigned long long limit = number_of(dir, "memory.max", "");
+    unsigned long long used = number_of(dir, "memory.current", "");
+    unsigned long long cache = number_of(dir, "memory.stat", "total_inactive_file ");
+    size_t *least = arg, left;
+
+    limit = limit ? limit : number_of(dir, "memory.limit_in_bytes", "");
+    used = used ? used : number_of(dir, "memory.usage_in_bytes", "");
+    cache = cache ? cache : number_of(dir, "memory.stat", "inactive_file ");
     if (!limit || limit > (1ULL << 60))
-        return SIZE_MAX;
+        return;
     used = used > cache ? used - cache : 0;
-    return limit > used ? limit - used : 0;
+    left = limit > used ? (size_t)(limit - used) : 0;
+    if (left < *least)
+        *least = left;
 }
 
 /* What ulimit -v leaves of the address space. */
@@ -56,13 +73,9 @@ size_t vl_mem_available(void)
 {
     unsigned long long kb = number_in("/proc/meminfo", "MemAvailable:");
     size_t host = kb ? (size_t)kb * 1024 : SIZE_MAX;
-    size_t v2 = left("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
-                     "/sys/fs/cgroup/memory.stat", "inactive_file ");
-    size_t v1 = left("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                     "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-                     "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ");
-    size_t group = v2 < v1 ? v2 : v1, own = left_by_ulimit();
+    size_t group = SIZE_MAX, own = left_by_ulimit();
 
+    vl_cgroup_each("memory", see_left, &group);
     group = group < own ? group : own;
     return host < group ? host : group;
 }

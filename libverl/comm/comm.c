@@ -5,6 +5,7 @@
  * compared with MPI's, and with 1 in a build without MPI. */
 #include "libverl/comm/comm_impl.h"
 
+#include "libverl/base/cpus.h"
 #include "libverl/base/mem.h"
 #include "libverl/base/plugin.h"
 

@@ -23,9 +23,4 @@ struct vl_comm_ops {
  * size, local_*, hosts, threads and impl; VL_E_UNAVAIL when MPI disagrees with the launcher. */
 int vl_mpi_init(struct vl_comm *c, int expected, struct vl_err *e);
 
-/* cpus.c: cpus this process may use (affinity mask), and the cgroup's limit for the host (INT_MAX
- * when there is none). */
-int vl_cpus_mask(void *cpu_set, size_t bytes);
-int vl_cpus_limit(void);
-
 #endif

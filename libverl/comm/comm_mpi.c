@@ -6,6 +6,7 @@
  * order by message size and topology, and the same N must give the same bits. */
 #include "libverl/comm/comm_impl.h"
 
+#include "libverl/base/cpus.h"
 #include "libverl/base/mem.h"
 #include "libverl/comm/node.h"
 

@@ -65,9 +65,10 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, si
             (double)need * 1e-6, N);
     if (have != SIZE_MAX && need * ranks > have)
         vl_fail(e, VL_E_OS,
-                "%s needs %.1f MB on each of %d ranks of this host, where %.1f MB are available: "
-                "lower the token budget or use fewer ranks",
-                dir, (double)need * 1e-6, x->comm.local_size, (double)have * 1e-6);
+                "%s needs %.1f MB for each of %zu rank%s on this host, where %.1f MB are "
+                "available: lower the token budget%s",
+                dir, (double)need * 1e-6, ranks, ranks == 1 ? "" : "s", (double)have * 1e-6,
+                ranks == 1 ? "" : " or use fewer ranks");
     if (!vl_comm_agree(&x->comm, e)) {
         int threads = x->comm.threads;
 

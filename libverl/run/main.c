@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <omp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ static void set_threads(struct vl_common *common, struct vl_comm *comm)
     if (common->threads)
         comm->threads = (int)common->threads;
     common->threads = comm->threads;
+    omp_set_num_threads(comm->threads); /* it knows of the mask, but of no quota and no ranks */
 }
 
 int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char **argv,
