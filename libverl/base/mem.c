@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
 
 _Noreturn void vl_oom(size_t n)
 {
@@ -61,12 +64,16 @@ int vl_try_alloc(void *out, size_t n, size_t size, const char *what, struct vl_e
 {
     size_t bytes;
     void *p = NULL;
+    int huge;
 
     if (__builtin_mul_overflow(n, size, &bytes) || bytes > SIZE_MAX / 2)
         return vl_fail(e, VL_E_OS, "%s: %zu x %zu bytes is more than memory can hold", what, n,
                        size);
-    if (posix_memalign(&p, 64, bytes ? bytes : 1))
+    huge = bytes >= 4 * HUGE_PAGE;
+    if (posix_memalign(&p, huge ? HUGE_PAGE : 64, bytes ? bytes : 1))
         return vl_fail(e, VL_E_OS, "%s: cannot allocate %zu bytes", what, bytes);
+    if (huge) /* a hint: a third of the time to touch it */
+        madvise(p, bytes & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
     memset(p, 0, bytes);
     *(void **)out = p;
     return 0;

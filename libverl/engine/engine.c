@@ -237,11 +237,28 @@ static int load_inference(struct vl_engine *g, const struct vl_model *m, struct 
     return e->code;
 }
 
-static int load_training(struct vl_engine *g, const float *slab, struct vl_err *e)
+void vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
 {
+    const struct vl_engine_slab *s = arg;
+    const struct vl_param *p = &s->m->param[i];
+
+    s->be->upload(s->be->ctx, s->dev + p->offset + row * p->cols, x,
+                  (size_t)(n * p->cols) * sizeof *x);
+}
+
+static int load_training(struct vl_engine *g, const struct vl_model *m, struct vl_model *from,
+                         int threads, struct vl_err *e)
+{
+    struct vl_engine_slab slab = { g->be, m, NULL };
+    struct vl_sink to = { .put = vl_engine_slab_put, .arg = &slab, .threads = threads };
+
     if (new_slabs(g, e))
         return e->code;
-    g->be->upload(g->be->ctx, g->params, slab, (size_t)g->count * sizeof(float));
+    slab.dev = g->params;
+    if (!from)
+        g->be->upload(g->be->ctx, g->params, m->slab, (size_t)g->count * sizeof(float));
+    else if (vl_model_read(from, &to, e))
+        return e->code;
     vl_engine_repack(g);
     return 0;
 }
@@ -260,7 +277,7 @@ static int new_engine(struct vl_engine **out, const struct vl_model *m, struct v
     if (!from && !m->slab)
         vl_fail(e, VL_E_BUG, "engine: the model was opened without its weights");
     if (e->code || find_params(g, m, e) || new_weights(g, e) ||
-        (o->train ? load_training(g, m->slab, e) : load_inference(g, m, from, threads, e))) {
+        (o->train ? load_training : load_inference)(g, m, from, threads, e)) {
         vl_engine_free(g);
         return e->code;
     }
@@ -275,11 +292,9 @@ int vl_engine_new(struct vl_engine **out, const struct vl_model *m, struct vl_ba
 }
 
 int vl_engine_load(struct vl_engine **out, struct vl_model *m, struct vl_backend *be,
-                   enum vl_compute compute, int threads, struct vl_err *e)
+                   const struct vl_engine_opts *o, int threads, struct vl_err *e)
 {
-    struct vl_engine_opts o = { .compute = compute };
-
-    return new_engine(out, m, m, threads, be, &o, e);
+    return new_engine(out, m, m, threads, be, o, e);
 }
 
 static void free_weights(struct vl_engine *g)

@@ -41,10 +41,10 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
  * `train` matrices are kept in packed form alone, in about a third of the memory. */
 int vl_engine_new(struct vl_engine **g, const struct vl_model *m, struct vl_backend *be,
                   const struct vl_engine_opts *o, struct vl_err *e) VL_MUST_CHECK;
-/* For inference, from the files of a model opened without weights (vl_model_read, by `threads`
- * threads): no slab, each byte is read once. */
+/* The same from the files of a model opened without weights (vl_model_read, by `threads` threads): no
+ * slab on the host, each byte is read once. */
 int vl_engine_load(struct vl_engine **g, struct vl_model *m, struct vl_backend *be,
-                   enum vl_compute compute, int threads, struct vl_err *e) VL_MUST_CHECK;
+                   const struct vl_engine_opts *o, int threads, struct vl_err *e) VL_MUST_CHECK;
 void vl_engine_free(struct vl_engine *g);
 
 /* Forward: logp, entropy, sum_pi2 (M; host; may be NULL) at temperature 1/inv_temp; with a value
@@ -69,6 +69,13 @@ float *vl_engine_params(struct vl_engine *g);
 float *vl_engine_grads(struct vl_engine *g); /* the embedding's input-side gradient is folded in by
                                                 vl_engine_finish_grads */
 float *vl_engine_moment(struct vl_engine *g, int i); /* of opts.moments */
+/* put of a sink (model.h) whose arg is such a slab, laid out as m. */
+struct vl_engine_slab {
+    struct vl_backend *be;
+    const struct vl_model *m;
+    float *dev;
+};
+void vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
 void vl_engine_zero_grads(struct vl_engine *g);
 void vl_engine_finish_grads(struct vl_engine *g);
 /* Packs the weights again after the parameters changed (training). */

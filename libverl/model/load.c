@@ -212,24 +212,10 @@ int vl_tensors_read(const struct vl_model *m, const struct vl_weight_files *file
     return e->code;
 }
 
-struct slab {
-    const struct vl_model *m;
-    float *x;
-};
-
-static void put_slab(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
+void vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
 {
-    struct slab *s = arg;
+    const struct vl_slab *s = arg;
     const struct vl_param *p = &s->m->param[i];
 
     memcpy(s->x + p->offset + row * p->cols, x, (size_t)(n * p->cols) * sizeof *x);
-}
-
-int vl_tensors_load(const struct vl_model *m, float *slab, const struct vl_weight_files *files,
-                    char hash[33], struct vl_err *e)
-{
-    struct slab s = { m, slab };
-    struct vl_sink to = { .put = put_slab, .arg = &s };
-
-    return vl_tensors_read(m, files, &to, hash, NULL, e);
 }

@@ -343,21 +343,14 @@ int vl_model_read(struct vl_model *m, const struct vl_sink *to, struct vl_err *e
     return 0;
 }
 
-static void put_slab(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
-{
-    struct vl_model *m = arg;
-    const struct vl_param *p = &m->param[i];
-
-    memcpy(m->slab + p->offset + row * p->cols, x, (size_t)(n * p->cols) * sizeof *x);
-}
-
 static int read_slab(struct vl_model *m, struct vl_err *e)
 {
-    struct vl_sink to = { .put = put_slab, .arg = m };
+    struct vl_slab slab = { .m = m };
 
     if (vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), m->dir, e))
         return e->code;
-    return vl_model_read(m, &to, e);
+    slab.x = m->slab;
+    return vl_model_read(m, &(struct vl_sink){ .put = vl_slab_put, .arg = &slab }, e);
 }
 
 int vl_model_plan(struct vl_model **out, const char *config, const char *name, enum vl_head head,
@@ -418,12 +411,6 @@ out:
         *out = NULL;
     }
     return e->code;
-}
-
-void vl_model_release_slab(struct vl_model *m)
-{
-    free(m->slab);
-    m->slab = NULL;
 }
 
 void vl_model_free(struct vl_model *m)

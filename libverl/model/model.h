@@ -63,7 +63,7 @@ struct vl_model {
     struct vl_param *param;
     int64_t nparam;
     int64_t count;                /* floats in the slab, padding included */
-    float *slab;                  /* host, 64-byte aligned; NULL after vl_model_release_slab */
+    float *slab;                  /* host, 64-byte aligned; NULL: opened without weights */
     char *dir;                    /* where it came from, links resolved */
     struct vl_weight_files files; /* its weights; none when it was not opened */
     char hash
@@ -113,7 +113,6 @@ struct vl_sink {
  * version's record are VL_E_DATA; `to` has then got them already. */
 int vl_model_read(struct vl_model *m, const struct vl_sink *to, struct vl_err *e) VL_MUST_CHECK;
 void vl_model_free(struct vl_model *m);
-void vl_model_release_slab(struct vl_model *m); /* once a device has its own copy */
 /* A model without a directory: config.json's text, its layout, a zeroed slab. head AUTO follows the
  * text, REWARD makes a ...ForSequenceClassification. Free with vl_model_free. */
 int vl_model_new(struct vl_model **m, const char *config, const char *name, enum vl_head head,

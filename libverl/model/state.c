@@ -432,38 +432,31 @@ int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e)
     return 0;
 }
 
-static int load_moment(struct vl_state *s, int which, struct vl_err *e)
-{
-    char *file = vl_asprintf("%s.safetensors", vl_moment_name[which]), hash[33];
-    struct vl_weight_files f = { 0 };
-
-    if (!vl_try_alloc(&s->moment[which], (size_t)s->model->count, sizeof(float), file, e) &&
-        !vl_weight_files(&f, s->model->dir, file, e) &&
-        !vl_tensors_load(s->model, s->moment[which], &f, hash, e) &&
-        strcmp(hash, s->rec.moment_hash[which]))
-        vl_fail(e, VL_E_DATA, "%s/%s: has hash %s but state.json says %s: damaged", s->model->dir,
-                file, hash, s->rec.moment_hash[which]);
-    vl_weight_files_free(&f);
-    free(file);
-    return e->code;
-}
-
-int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e)
+int vl_state_open(struct vl_state *s, enum vl_head head, struct vl_err *e)
 {
     char name[VL_VERSION_NAME], *dir;
 
     vl_version_name(name, s->base);
     dir = vl_asprintf("%s/%s", s->dir, name);
-    if (vl_model_open(&s->model, dir, head, 1, e))
-        goto out;
-    for (int i = 0; i < VL_MOMENT_KINDS; i++)
-        if (s->rec.moment_hash[i][0] && load_moment(s, i, e))
-            goto out;
-    if (strcmp(s->model->hash, s->rec.hash))
-        vl_fail(e, VL_E_DATA, "%s/params.safetensors: has hash %s but state.json says %s: damaged",
-                dir, s->model->hash, s->rec.hash);
-out:
+    if (!vl_model_open(&s->model, dir, head, 0, e) && strcmp(s->model->hash, s->rec.hash))
+        vl_fail(e, VL_E_DATA, "%s: its record says hash %s, but said %s before", dir,
+                s->model->hash, s->rec.hash);
     free(dir);
+    return e->code;
+}
+
+int vl_state_moment(struct vl_state *s, int which, const struct vl_sink *to, struct vl_err *e)
+{
+    char *file = vl_asprintf("%s.safetensors", vl_moment_name[which]), hash[33];
+    struct vl_weight_files f = { 0 };
+
+    if (s->rec.moment_hash[which][0] && !vl_weight_files(&f, s->model->dir, file, e) &&
+        !vl_tensors_read(s->model, &f, to, hash, NULL, e) &&
+        strcmp(hash, s->rec.moment_hash[which]))
+        vl_fail(e, VL_E_DATA, "%s/%s: has hash %s but state.json says %s: damaged", s->model->dir,
+                file, hash, s->rec.moment_hash[which]);
+    vl_weight_files_free(&f);
+    free(file);
     return e->code;
 }
 
@@ -473,8 +466,6 @@ void vl_state_close(struct vl_state *s)
     vl_model_free(s->model);
     vl_state_record_free(&s->rec);
     vl_state_record_free(&s->last);
-    for (int i = 0; i < VL_MOMENT_KINDS; i++)
-        free(s->moment[i]);
     free(s->dir);
     *s = (struct vl_state){ .lock = -1 };
 }

@@ -36,15 +36,14 @@ struct vl_state_record {
 };
 
 struct vl_state {
-    char *dir;                      /* as given */
-    int lock;                       /* file descriptor, -1 = not held */
-    int64_t current;                /* version the link points to */
-    int64_t base;                   /* version to start from */
-    int link_stays;                 /* publish without moving the link (set it after _begin) */
-    struct vl_state_record rec;     /* of base */
-    struct vl_model *model;         /* of base; slab = its parameters (after vl_state_load) */
-    float *moment[VL_MOMENT_KINDS]; /* (model->count) or NULL */
-    struct vl_state_record last;    /* of `current` (the same as rec without --from) */
+    char *dir;                   /* as given */
+    int lock;                    /* file descriptor, -1 = not held */
+    int64_t current;             /* version the link points to */
+    int64_t base;                /* version to start from */
+    int link_stays;              /* publish without moving the link (set it after _begin) */
+    struct vl_state_record rec;  /* of base */
+    struct vl_model *model;      /* of base, without weights (after vl_state_open) */
+    struct vl_state_record last; /* of `current` (the same as rec without --from) */
 };
 
 void vl_state_record_free(struct vl_state_record *r);
@@ -72,9 +71,13 @@ int64_t vl_state_twin(const struct vl_state *s, const struct vl_state_record *of
 /* Points `current` at such a version. */
 int vl_state_point(struct vl_state *s, int64_t version, struct vl_err *e) VL_MUST_CHECK;
 
-/* Reads weights and moments of dir/v<base> and checks them against the record's hashes. Every rank
- * calls it; s->dir and s->base must be set (vl_state_begin, or by hand on other ranks). */
-int vl_state_load(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MUST_CHECK;
+/* Opens the model of dir/v<base>; its weights come by vl_model_read. Every rank calls it; s->dir,
+ * s->base and s->rec must be set (vl_state_begin, or by hand on other ranks). */
+int vl_state_open(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MUST_CHECK;
+/* Reads a moment of it, laid out as s->model, and checks it against the record's hash; none is in the
+ * record: nothing is put. */
+int vl_state_moment(struct vl_state *s, int which, const struct vl_sink *to,
+                    struct vl_err *e) VL_MUST_CHECK;
 
 /* Publishes the next unused version from host slabs and moves the link (unless link_stays); fills rec->version and the
  * hashes. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.

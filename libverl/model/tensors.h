@@ -34,9 +34,12 @@ int vl_tensors_probe(const struct vl_weight_files *f, int *value_head, int *valu
 int vl_tensors_read(const struct vl_model *m, const struct vl_weight_files *f,
                     const struct vl_sink *to, char hash[33], const char **dtype,
                     struct vl_err *e) VL_MUST_CHECK;
-/* The same into a slab of m->count floats; what lies between parameters is not touched. */
-int vl_tensors_load(const struct vl_model *m, float *slab, const struct vl_weight_files *f,
-                    char hash[33], struct vl_err *e) VL_MUST_CHECK;
+/* put of a sink whose arg is a slab of m->count floats; what lies between parameters is not touched. */
+struct vl_slab {
+    const struct vl_model *m;
+    float *x;
+};
+void vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
 
 /* Writes pieces [p0, p0 + np) of slab as one new safetensors file, fsynced. dtype "F32", "BF16",
  * "F16" (rounded to nearest even). */

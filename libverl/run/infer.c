@@ -72,7 +72,7 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, si
     if (!vl_comm_agree(&x->comm, e)) {
         int threads = x->comm.threads;
 
-        if (!vl_engine_load(&f->eng, f->model, f->be, f->compute, threads, e))
+        if (!vl_engine_load(&f->eng, f->model, f->be, &o, threads, e))
             vl_detail(&x->log, "%s: weights read and packed in %.2f s by %d thread%s", dir,
                       vl_now() - t0, threads, threads == 1 ? "" : "s");
         vl_comm_agree(&x->comm, e);

@@ -159,11 +159,12 @@ static int run_hash(const char *path, struct vl_err *e)
 {
     struct vl_model *m;
 
-    if (vl_model_open(&m, path, VL_HEAD_AUTO, 1, e))
+    if (vl_model_open(&m, path, VL_HEAD_AUTO, 0, e))
         return e->code;
-    printf("%s  %s\n", m->hash, path);
+    if (!vl_model_read(m, NULL, e))
+        printf("%s  %s\n", m->hash, path);
     vl_model_free(m);
-    return 0;
+    return e->code;
 }
 
 static int run_checkpoint(struct vl_ctx *x, const struct vl_model_opts *o, int restore,

@@ -66,9 +66,12 @@ static int verify(const struct sync *s, const char *aside, struct vl_err *e)
 {
     struct vl_model *m;
 
-    if (vl_model_open(&m, aside, VL_HEAD_AUTO, 1, e))
+    if (vl_model_open(&m, aside, VL_HEAD_AUTO, 0, e))
         return vl_err_prefix(e, "reading back what was published");
-    if (strcmp(m->hash, s->want) || strcmp(m->stored_dtype, s->dtype) || m->count != s->m->count)
+    if (vl_model_read(m, NULL, e))
+        vl_err_prefix(e, "reading back what was published");
+    else if (strcmp(m->hash, s->want) || strcmp(m->stored_dtype, s->dtype) ||
+             m->count != s->m->count)
         vl_fail(e, VL_E_IO,
                 "%s: read back as %s of hash %s, but %s of hash %s was written: the disk or memory "
                 "is not to be trusted",
@@ -170,10 +173,8 @@ static int already(struct sync *s, const char *dir, const char *name, int64_t cu
     char *path = vl_asprintf("%s/%s", dir, name);
     struct vl_model *m;
 
-    if (vl_model_open(&m, path, VL_HEAD_AUTO, 1, e)) {
-        free(path);
-        return e->code;
-    }
+    if (vl_model_open(&m, path, VL_HEAD_AUTO, 0, e) || vl_model_read(m, NULL, e))
+        goto out;
     if (strcmp(m->hash, s->want) || strcmp(m->stored_dtype, s->dtype))
         vl_fail(e, VL_E_CREATE,
                 "%s: is there with other weights (%s, hash %s; to be published: %s, hash %s); "
@@ -183,6 +184,7 @@ static int already(struct sync *s, const char *dir, const char *name, int64_t cu
         vl_err_prefix(e, "nothing to write, but");
     else
         vl_info(&s->x->log, "nothing to do: %s has these weights", path);
+out:
     vl_model_free(m);
     free(path);
     return e->code;

@@ -208,45 +208,40 @@ static struct vl_engine_opts engine_opts(const struct vl_update *u)
     };
 }
 
-/* Model, moments, engine of the base version on every rank. Collective. */
+/* Engine and moments of the base version on every rank. Collective. */
 static int load(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
+    struct vl_infer *f = &u->f;
     struct vl_engine_opts eo = engine_opts(u);
-    struct vl_state *s = &j->s;
-    size_t bytes;
+    int threads = u->x->comm.threads;
+    double t0 = vl_now();
 
-    if (!vl_state_load(s, role_head(u->o->role), e)) {
-        bytes = (size_t)s->model->count * sizeof(float);
-        if (!vl_engine_new(&u->f.eng, s->model, u->f.be, &eo, e)) {
-            for (int m = 0; m < u->optim.moments; m++)
-                if (s->moment[u->optim.kind[m]])
-                    u->f.be->upload(u->f.be->ctx, vl_engine_moment(u->f.eng, m),
-                                    s->moment[u->optim.kind[m]], bytes);
-            vl_model_release_slab(s->model);
-            for (int m = 0; m < VL_MOMENT_KINDS; m++) {
-                free(s->moment[m]);
-                s->moment[m] = NULL;
-            }
+    if (!vl_state_open(&j->s, role_head(u->o->role), e) &&
+        !vl_engine_load(&f->eng, f->model, f->be, &eo, threads, e)) {
+        for (int i = 0; i < u->optim.moments && !e->code; i++) {
+            struct vl_engine_slab slab = { f->be, f->model, vl_engine_moment(f->eng, i) };
+            struct vl_sink to = { vl_engine_slab_put, &slab, threads };
+
+            (void)!vl_state_moment(&j->s, u->optim.kind[i], &to, e);
         }
+        vl_detail(&u->x->log, "%s: state read and packed in %.2f s by %d thread%s", j->s.model->dir,
+                  vl_now() - t0, threads, threads == 1 ? "" : "s");
     }
-    u->t = s->rec.optimizer_steps;
+    u->t = j->s.rec.optimizer_steps;
     return vl_comm_agree(&u->x->comm, e);
 }
 
-/* Says what will be needed and refuses what is not there. Reading the state takes as much again as
- * the weights and moments on the device. Unless told, activations are kept where there is room for
- * them: the bits are the same. */
+/* Says what will be needed and refuses what is not there. Unless told, activations are kept where there
+ * is room for them: the bits are the same. */
 static void check_memory(struct vl_update *u, int64_t N, int64_t M, struct vl_err *e)
 {
     const struct vl_model *m = u->f.model;
     struct vl_engine_opts eo = engine_opts(u);
     size_t need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
-    size_t loading = (size_t)(1 + u->optim.moments) * sizeof(float) * (size_t)m->count,
-           have = vl_mem_available(), mine = have / (size_t)u->x->comm.local_size;
+    size_t have = vl_mem_available(), mine = have / (size_t)u->x->comm.local_size;
 
-    if (have != SIZE_MAX && need + loading > mine &&
-        !vl_parsed_given(u->x->parsed, &u->o->recompute)) {
+    if (have != SIZE_MAX && need > mine && !vl_parsed_given(u->x->parsed, &u->o->recompute)) {
         u->recompute = eo.recompute = 1;
         need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
         vl_info(&u->x->log, "activations do not fit: they are computed again in the backward pass");
@@ -255,13 +250,13 @@ static void check_memory(struct vl_update *u, int64_t N, int64_t M, struct vl_er
             "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", m->dir,
             (double)m->count * 1e-6, u->f.be->name, vl_compute_name(u->f.compute),
             (double)need * 1e-6, N);
-    if (have != SIZE_MAX && need + loading > mine)
-        vl_fail(e, VL_E_OS,
-                "needs %.1f MB and %.1f MB while loading, on %d ranks of this host, where %.1f MB "
-                "are available: lower the micro-batch (ppo_max_token_len_per_gpu)%s, or use fewer "
-                "ranks",
-                (double)need * 1e-6, (double)loading * 1e-6, u->x->comm.local_size,
-                (double)have * 1e-6, u->recompute ? "" : ", use --recompute");
+    if (have != SIZE_MAX && need > mine)
+        vl_fail(
+            e, VL_E_OS,
+            "%.1f MB are needed for each of %d rank%s on this host, where %.1f MB are available: "
+            "lower the micro-batch (ppo_max_token_len_per_gpu)%s, or use fewer ranks",
+            (double)need * 1e-6, u->x->comm.local_size, u->x->comm.local_size == 1 ? "" : "s",
+            (double)have * 1e-6, u->recompute ? "" : ", use --recompute");
 }
 
 /* Configuration, device, columns: all that can be wrong before hours of work. Collective. */

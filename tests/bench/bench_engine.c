@@ -261,14 +261,12 @@ static int open_all(struct bench *b, const struct kind *k, struct vl_err *e)
 {
     struct vl_engine_opts o = { .train = k->train, .moments = k->train ? 2 : 0 };
 
-    if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, k->train, e) ||
+    if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, 0, e) ||
         vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e))
         return e->code;
     o.compute = b->half && b->be->best == VL_COMPUTE_AMX ? VL_COMPUTE_AMX : b->compute;
-    if (k->train ? vl_engine_new(&b->engine, b->model, b->be, &o, e)
-                 : vl_engine_load(&b->engine, b->model, b->be, o.compute, (int)b->threads, e))
+    if (vl_engine_load(&b->engine, b->model, b->be, &o, (int)b->threads, e))
         return e->code;
-    vl_model_release_slab(b->model);
     make_rows(b);
     b->logp = vl_alloc((size_t)b->outputs * sizeof *b->logp);
     b->dlogp = vl_alloc((size_t)b->outputs * sizeof *b->dlogp);

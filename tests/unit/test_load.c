@@ -201,7 +201,7 @@ static void test_packed(void **state)
                     continue;
                 }
                 if (vl_engine_new(&slab, m, be, &o, &e) ||
-                    vl_engine_load(&load, file, be, ct, 3, &e))
+                    vl_engine_load(&load, file, be, &o, 3, &e))
                     fail_msg("%s", e.msg);
                 forward(want, slab);
                 forward(got, load);
