@@ -1,4 +1,5 @@
 /* attention.c - causal attention with grouped heads and sliding windows: prefill, decode, training.
+ * Here in fp32; the half types are in attention_half.c.
  *
  * Scores of a query row: one accumulator per key over D in order; softmax in two passes over the
  * whole row (no rescaling, hence no dependence on blocks), its sum by 16 lanes of absolute key
@@ -10,7 +11,6 @@
  * into scratch first: (D, T rounded up to 16) per sequence and head, a shared prefix once for each
  * that shares it: copying it is nothing beside the products with it. */
 #include "kernels/cpu/attn.h"
-#include "kernels/cpu/cpu.h"
 
 #include "libverl/base/fmath.h"
 
@@ -27,11 +27,6 @@ struct keys {
     const float *kcache, *vcache; /* at the head's place in page 0 */
     int64_t page_floats;
     int32_t D;
-};
-
-/* One block of query rows of one sequence and head. */
-struct block {
-    int32_t seq, head, row, rows;
 };
 
 /* s (M, ld) columns [c0, c1) = q (M, D) k^T; c0 a multiple of 16 */
@@ -81,7 +76,7 @@ static void weigh(const struct vl_cpu *c, float *o, const float *p, int64_t ld, 
 
 /* Query rows of the block times heads of the group as (rows * G, D), scaled. */
 static void load_queries(const struct vl_cpu *c, float *q, const float *qkv, int64_t row0,
-                         const struct vl_attn *a, const struct block *b, int G)
+                         const struct vl_attn *a, const struct vl_attn_block *b, int G)
 {
     for (int32_t i = 0; i < b->rows; i++) {
         float *to = q + (int64_t)i * G * a->D;
@@ -95,7 +90,7 @@ static void load_queries(const struct vl_cpu *c, float *q, const float *qkv, int
 /* buf: q and o (items, D), s (items, tp), 4 items of integers */
 static void attend(const struct vl_cpu *c, float *out, float *lse, const float *qkv,
                    const struct keys *k, const struct vl_seq *s, const struct vl_attn *a,
-                   const struct block *b, float *buf)
+                   const struct vl_attn_block *b, float *buf)
 {
     int G = a->H / a->K;
     int64_t M = (int64_t)b->rows * G, D = a->D, t0 = s->pos + b->row, last = t0 + b->rows - 1;
@@ -121,12 +116,27 @@ static void attend(const struct vl_cpu *c, float *out, float *lse, const float *
                     D);
 }
 
-/* Rows of a block: about ITEMS items; fewer when scores would not stay in the cache. */
-static int32_t block_rows(const struct vl_attn *a, int64_t keys)
+int64_t vl_attn_blocks(struct vl_attn_block *b, const struct vl_seq *seq, int64_t nseq,
+                       const struct vl_attn *a, int items, int64_t *most)
 {
-    int G = a->H / a->K, items = keys > 4096 ? ITEMS / 4 : ITEMS;
+    int32_t G = a->H / a->K;
+    int64_t n = 0;
 
-    return items / G > 0 ? items / G : 1;
+    *most = 0;
+    for (int64_t i = 0; i < nseq; i++) {
+        int64_t keys = seq[i].pos + seq[i].n;
+        int32_t rows = (keys > 4096 ? items / 4 : items) / G;
+
+        rows = rows > 0 ? rows : 1;
+        for (int32_t h = 0; h < a->K; h++)
+            for (int32_t r = 0; r < seq[i].n; r += rows, n++)
+                if (b)
+                    b[n] = (struct vl_attn_block){ (int32_t)i, h, r,
+                                                   seq[i].n - r < rows ? seq[i].n - r : rows };
+        rows = rows < seq[i].n ? rows : seq[i].n;
+        *most = (int64_t)rows * G > *most ? (int64_t)rows * G : *most;
+    }
+    return n;
 }
 
 /* Floats of scratch for the transposed keys (or values) of all unpaged sequences before seq i. */
@@ -142,7 +152,7 @@ static int64_t kt_floats(const struct vl_seq *seq, int64_t nseq, const struct vl
 
 /* All blocks of a call, heads of a sequence together; offsets of transposed keys. */
 struct plan {
-    struct block *block;
+    struct vl_attn_block *block;
     int64_t n;
     int64_t *kt; /* per sequence */
     size_t buf;  /* floats of thread scratch */
@@ -152,30 +162,21 @@ static struct plan make_plan(struct vl_cpu *c, const struct vl_seq *seq, int64_t
                              const struct vl_attn *a)
 {
     struct plan p = { 0 };
-    int64_t most = 0, at = 0, ktn = 0, items = 0;
+    int64_t longest = 0, ktn = 0, items;
 
-    for (int64_t i = 0; i < nseq; i++) {
-        int64_t keys = seq[i].pos + seq[i].n;
-        int32_t r = block_rows(a, keys);
-
-        p.n += (int64_t)(seq[i].n + r - 1) / r * a->K;
-        most = keys > most ? keys : most;
-    }
+    p.n = vl_attn_blocks(NULL, seq, nseq, a, ITEMS, &items);
     p.block = vl_cpu_scratch(c, VL_SCRATCH_B,
                              (size_t)p.n * sizeof *p.block + (size_t)nseq * sizeof *p.kt + 64);
     p.kt = (int64_t *)(p.block + p.n + p.n % 2);
+    vl_attn_blocks(p.block, seq, nseq, a, ITEMS, &items);
     for (int64_t i = 0; i < nseq; i++) {
-        int32_t r = block_rows(a, seq[i].pos + seq[i].n);
+        int64_t keys = seq[i].pos + seq[i].n;
 
-        for (int32_t h = 0; h < a->K; h++)
-            for (int32_t j = 0; j < seq[i].n; j += r)
-                p.block[at++] =
-                    (struct block){ (int32_t)i, h, j, seq[i].n - j < r ? seq[i].n - j : r };
+        longest = keys > longest ? keys : longest;
         p.kt[i] = ktn;
-        ktn += seq[i].page ? 0 : up16(seq[i].pos + seq[i].n) * a->K * a->D;
-        items = (int64_t)r * (a->H / a->K) > items ? (int64_t)r * (a->H / a->K) : items;
+        ktn += seq[i].page ? 0 : up16(keys) * a->K * a->D;
     }
-    p.buf = (size_t)(items * (2 * a->D + up16(most) + 24));
+    p.buf = (size_t)(items * (2 * a->D + up16(longest) + 24));
     return p;
 }
 
@@ -201,7 +202,7 @@ static struct keys keys_of(const float *qkv, const float *kcache, const float *v
                           .D = a->D };
 }
 
-static double attention_work(const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+double vl_attn_work(const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
 {
     double w = 0;
 
@@ -240,7 +241,7 @@ static void transpose_task(void *arg, int64_t i, int thread)
 static void block_task(void *arg, int64_t i, int thread)
 {
     const struct job *j = arg;
-    const struct block *b = j->plan.block + i;
+    const struct vl_attn_block *b = j->plan.block + i;
     const struct vl_seq *s = j->seq + b->seq;
     struct keys k =
         keys_of(j->qkv, j->kcache, j->vcache, j->kt + j->plan.kt[b->seq], s, j->a, b->head);
@@ -248,11 +249,10 @@ static void block_task(void *arg, int64_t i, int thread)
     attend(j->c, j->out, j->lse, j->qkv, &k, s, j->a, b, j->buf + (size_t)thread * j->stride);
 }
 
-void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
-                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
-                      const struct vl_attn *a)
+static void attention_f32(struct vl_cpu *c, float *out, float *lse, const float *qkv,
+                          const float *kcache, const float *vcache, const struct vl_seq *seq,
+                          int64_t nseq, const struct vl_attn *a)
 {
-    struct vl_cpu *c = ctx;
     struct job j = { .c = c,
                      .a = a,
                      .seq = seq,
@@ -262,7 +262,7 @@ void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const
                      .qkv = qkv,
                      .kcache = kcache,
                      .vcache = vcache };
-    double work = attention_work(seq, nseq, a);
+    double work = vl_attn_work(seq, nseq, a);
     int64_t floats = kt_floats(seq, nseq, a);
 
     j.buf = vl_cpu_thread_scratch(c, j.plan.buf, &j.stride);
@@ -291,10 +291,9 @@ static void store_task(void *arg, int64_t i, int thread)
     }
 }
 
-void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
-                     const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+static void store_f32(struct vl_cpu *c, float *kcache, float *vcache, const float *qkv,
+                      const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
 {
-    struct vl_cpu *c = ctx;
     struct job j = { .a = a, .seq = seq, .kc = kcache, .vc = vcache, .qkv = qkv };
     int64_t rows = 0;
 
@@ -303,9 +302,41 @@ void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
     vl_cpu_run(c, (double)(rows * a->K * a->D), nseq * a->K, store_task, &j);
 }
 
-void vl_cpu_kv_copy(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD)
+/* ---- the table's entries ---- */
+
+void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const void *kcache,
+                      const void *vcache, const struct vl_seq *seq, int64_t nseq,
+                      const struct vl_attn *a)
 {
+    if (a->ct == VL_COMPUTE_F32)
+        attention_f32(ctx, out, lse, qkv, kcache, vcache, seq, nseq, a);
+    else
+        vl_attn_half(ctx, out, lse, qkv, kcache, vcache, seq, nseq, a);
+}
+
+void vl_cpu_kv_store(void *ctx, void *kcache, void *vcache, const float *qkv,
+                     const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a)
+{
+    if (a->ct == VL_COMPUTE_F32)
+        store_f32(ctx, kcache, vcache, qkv, seq, nseq, a);
+    else
+        vl_attn_half_store(ctx, kcache, vcache, qkv, seq, nseq, a);
+}
+
+size_t vl_cpu_kv_bytes(void *ctx, const struct vl_attn *a)
+{
+    size_t keys = (size_t)VL_PAGE * (size_t)a->K;
+
     (void)ctx;
-    memcpy(cache + dst_page * VL_PAGE * KD, cache + src_page * VL_PAGE * KD,
-           (size_t)(VL_PAGE * KD) * sizeof *cache);
+    if (a->ct == VL_COMPUTE_F32)
+        return keys * (size_t)a->D * sizeof(float);
+    return keys * (size_t)vl_attn_padded(a) * sizeof(uint16_t);
+}
+
+void vl_cpu_kv_copy(void *ctx, void *cache, int32_t dst_page, int32_t src_page,
+                    const struct vl_attn *a)
+{
+    size_t page = vl_cpu_kv_bytes(ctx, a);
+
+    memcpy((char *)cache + (size_t)dst_page * page, (char *)cache + (size_t)src_page * page, page);
 }

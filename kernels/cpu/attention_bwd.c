@@ -7,7 +7,6 @@
  *     p = exp(s - lse), s = (scale q).k, dp = dout.v, delta = dout.out, ds = p (dp - delta):
  *     dq = scale sum ds k,   dk = sum ds (scale q),   dv = sum p dout */
 #include "kernels/cpu/attn.h"
-#include "kernels/cpu/cpu.h"
 
 #include <string.h>
 
@@ -175,11 +174,10 @@ static int64_t find_families(struct family *f, const struct vl_seq *seq, int64_t
     return n;
 }
 
-void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float *out,
-                          const float *lse, const float *qkv, const struct vl_seq *seq,
-                          int64_t nseq, const struct vl_attn *a)
+static void bwd_f32(struct vl_cpu *c, float *dqkv, const float *dout, const float *out,
+                    const float *lse, const float *qkv, const struct vl_seq *seq, int64_t nseq,
+                    const struct vl_attn *a)
 {
-    struct vl_cpu *c = ctx;
     struct job j = { .w = { .c = c,
                             .a = a,
                             .dout = dout,
@@ -198,4 +196,14 @@ void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float
         steps += (double)seq[i].n * (2.0 * seq[i].pos + seq[i].n + 16.0);
     j.buf = vl_cpu_thread_scratch(c, carve(&j.w, NULL, most), &j.stride);
     vl_cpu_run(c, steps * a->H * a->D / 2, families * a->K, bwd_task, &j);
+}
+
+void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float *out,
+                          const float *lse, const float *qkv, const struct vl_seq *seq,
+                          int64_t nseq, const struct vl_attn *a)
+{
+    if (a->ct == VL_COMPUTE_F32)
+        bwd_f32(ctx, dqkv, dout, out, lse, qkv, seq, nseq, a);
+    else
+        vl_attn_half_bwd(ctx, dqkv, dout, out, lse, qkv, seq, nseq, a);
 }

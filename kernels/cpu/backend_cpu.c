@@ -117,6 +117,7 @@ static const struct vl_backend table = {
     .scale = vl_cpu_scale,
     .gather = vl_cpu_gather,
     .scatter_add = vl_cpu_scatter_add,
+    .kv_bytes = vl_cpu_kv_bytes,
     .kv_store = vl_cpu_kv_store,
     .kv_copy = vl_cpu_kv_copy,
     .attention = vl_cpu_attention,

@@ -11,6 +11,53 @@ static uint16_t bf16_of(float x)
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
 
+/* y[i] = bf16_of(x lane i) */
+#if VL_SIMD == 16 && defined(VL_DPBF16)
+VL_INL void half_store(uint16_t *y, vf x)
+{
+    _mm256_storeu_si256((__m256i *)y, (__m256i)_mm512_cvtneps_pbh(x));
+}
+#elif VL_SIMD == 16
+VL_INL void half_store(uint16_t *y, vf x)
+{
+    const __m512i ones = _mm512_set1_epi32(0x7f800000), one = _mm512_set1_epi32(1);
+    __m512i u = _mm512_castps_si512(x), e = _mm512_and_si512(u, ones), h = _mm512_srli_epi32(u, 16);
+    __m512i r = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+
+    r = _mm512_srli_epi32(_mm512_add_epi32(r, _mm512_and_si512(h, one)), 16);
+    r = _mm512_mask_and_epi32(r, _mm512_cmpeq_epi32_mask(e, _mm512_setzero_si512()), h,
+                              _mm512_set1_epi32(0x8000));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), h, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((__m256i *)y, _mm512_cvtepi32_epi16(r));
+}
+#elif VL_SIMD == 8
+VL_INL __m256i half_of(__m256 x)
+{
+    __m256i u = _mm256_castps_si256(x), h = _mm256_srli_epi32(u, 16);
+    __m256i e = _mm256_and_si256(u, _mm256_set1_epi32(0x7f800000));
+    __m256i odd = _mm256_and_si256(h, _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i zero = _mm256_and_si256(h, _mm256_set1_epi32(0x8000));
+    __m256i nan = _mm256_or_si256(h, _mm256_set1_epi32(0x40));
+
+    r = _mm256_blendv_epi8(_mm256_srli_epi32(r, 16), zero,
+                           _mm256_cmpeq_epi32(e, _mm256_setzero_si256()));
+    return _mm256_blendv_epi8(r, nan, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+VL_INL void half_store(uint16_t *y, vf x)
+{
+    __m256i r = _mm256_packus_epi32(half_of(x.a), half_of(x.b)); /* quarters a0 b0 a1 b1 */
+
+    _mm256_storeu_si256((__m256i *)y, _mm256_permute4x64_epi64(r, 0xd8));
+}
+#else
+VL_INL void half_store(uint16_t *y, vf x)
+{
+    for (int i = 0; i < VL_LANES; i++)
+        y[i] = bf16_of(x.v[i]);
+}
+#endif
+
 static void k_to_bf16(uint16_t *y, const float *x, int64_t n)
 {
     int64_t i = 0;
@@ -19,6 +66,8 @@ static void k_to_bf16(uint16_t *y, const float *x, int64_t n)
     for (; i + 32 <= n; i += 32)
         _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(v_load(x + i + 16), v_load(x + i)));
 #endif
+    for (; i + 16 <= n; i += 16)
+        half_store(y + i, v_load(x + i));
     for (; i < n; i++)
         y[i] = bf16_of(x[i]);
     if (n & 1)

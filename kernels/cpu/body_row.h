@@ -43,7 +43,7 @@ static void k_scale(float *x, float a, int64_t n)
 static void k_divide(float *y, const float *x, float a, int64_t n)
 {
     VL_EACH (n)
-        v_store_n(y + i, v_div(v_load_n(x + i, n - i), v_set1(a)), n - i);
+        v_store_n(y + i, v_add(v_div(v_load_n(x + i, n - i), v_set1(a)), v_set1(0)), n - i);
 }
 
 static float k_rmsnorm(float *y, const float *x, const float *w, int64_t C, float eps)

@@ -3,11 +3,13 @@
 #define VL_KERN_TABLE(isa)                                                                         \
     {                                                                                              \
         .name = isa, .nr = VL_NR, .mul = k_mul, .mulr = k_mulr, .mul16 = k_mul16,                  \
-        .mul_amx = k_mul_amx, .to_bf16 = k_to_bf16, .pair = k_pair, .pair_t = k_pair_t,            \
-        .pair_w = k_pair_w, .turn = k_turn, .math = k_math, .dot = k_dot, .add = k_add,            \
-        .scale = k_scale, .divide = k_divide, .rmsnorm = k_rmsnorm, .rmsnorm_dx = k_rmsnorm_dx,    \
-        .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope, .swiglu = k_swiglu,                            \
-        .swiglu_bwd = k_swiglu_bwd, .softmax = k_softmax, .softmax_bwd = k_softmax_bwd,            \
+        .mul_amx = k_mul_amx, .keys16 = k_keys16, .keys_amx = k_keys_amx, .values16 = k_values16,  \
+        .values_amx = k_values_amx, .finite16 = k_finite16, .to_bf16 = k_to_bf16, .pair = k_pair,  \
+        .pair_t = k_pair_t, .pair_w = k_pair_w, .turn = k_turn, .math = k_math, .dot = k_dot,      \
+        .add = k_add, .scale = k_scale, .divide = k_divide, .rmsnorm = k_rmsnorm,                  \
+        .rmsnorm_dx = k_rmsnorm_dx, .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope,                    \
+        .swiglu = k_swiglu, .swiglu_bwd = k_swiglu_bwd, .softmax = k_softmax,                      \
+        .softmax_bwd = k_softmax_bwd, .softmax16 = k_softmax16, .softmax_bwd16 = k_softmax_bwd16,  \
         .part = k_part, .finite = k_finite, .head_dz = k_head_dz, .exp_sub = k_exp_sub,            \
         .adamw = k_adamw, .sgd = k_sgd, .sumsq = k_sumsq,                                          \
     }

@@ -145,11 +145,13 @@ void vl_cpu_gather(void *ctx, float *y, const float *x, const int64_t *rows, int
 void vl_cpu_scatter_add(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
                         int64_t C);
 
-void vl_cpu_kv_store(void *ctx, float *kcache, float *vcache, const float *qkv,
+size_t vl_cpu_kv_bytes(void *ctx, const struct vl_attn *a);
+void vl_cpu_kv_store(void *ctx, void *kcache, void *vcache, const float *qkv,
                      const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a);
-void vl_cpu_kv_copy(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD);
-void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
-                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
+void vl_cpu_kv_copy(void *ctx, void *cache, int32_t dst_page, int32_t src_page,
+                    const struct vl_attn *a);
+void vl_cpu_attention(void *ctx, float *out, float *lse, const float *qkv, const void *kcache,
+                      const void *vcache, const struct vl_seq *seq, int64_t nseq,
                       const struct vl_attn *a);
 void vl_cpu_attention_bwd(void *ctx, float *dqkv, const float *dout, const float *out,
                           const float *lse, const float *qkv, const struct vl_seq *seq,

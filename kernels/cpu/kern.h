@@ -49,9 +49,8 @@ struct vl_kern {
      * denormals as zero. a(m,k) = a[m*lda + k]. */
     void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                   int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
-    /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS, and b has
-     * columns up to the next multiple of 64, whatever they hold. next: what b will probably be in
-     * this thread's next call, fetched meanwhile; or NULL. */
+    /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS. next: what b
+     * will probably be in this thread's next call, fetched meanwhile; or NULL. */
     void (*mul_amx)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                     int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next);
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
@@ -69,13 +68,28 @@ struct vl_kern {
     /* words of 32 bits, floats or pairs: y[k * ldy + i] = x[i * ldx + k] for i < rows <= 16, k < n
      * <= 16 */
     void (*turn)(void *y, int64_t ldy, const void *x, int64_t ldx, int64_t rows, int64_t n);
+    /* Attention's products over blocks of 16 keys: s (M, 16 blocks) = q (M, K2) times block i's pairs
+     * of elements k[i] (K2, 16); o (M, N) += p (M, 8 blocks) times block i's pairs of keys v[i] (8, N),
+     * rows ldv apart. As mul16 block by block, or in the order of tiles, where K2 is a multiple of
+     * VL_AMX_PAIRS and a block of values a product of 8 pairs. N is a multiple of 16, and all but k
+     * and v have rows up to the next multiple of 16, whatever they hold. */
+    void (*keys16)(float *s, int64_t lds, const uint32_t *q, int64_t ldq, const uint32_t *const *k,
+                   int64_t blocks, int64_t M, int64_t K2);
+    void (*keys_amx)(float *s, int64_t lds, const uint32_t *q, int64_t ldq,
+                     const uint32_t *const *k, int64_t blocks, int64_t M, int64_t K2);
+    void (*values16)(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
+                     const uint32_t *const *v, int64_t ldv, int64_t blocks, int64_t M, int64_t N);
+    void (*values_amx)(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
+                       const uint32_t *const *v, int64_t ldv, int64_t blocks, int64_t M, int64_t N);
+    /* both halves of n pairs, a multiple of 16 */
+    int (*finite16)(const uint32_t *x, int64_t n);
 
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);
     void (*add)(float *y, const float *x, int64_t n);
     void (*scale)(float *x, float a, int64_t n);
-    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a */
+    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a, never -0 */
 
     float (*rmsnorm)(float *y, const float *x, const float *w, int64_t C, float eps); /* rstd */
     void (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *w, float rstd,
@@ -96,6 +110,14 @@ struct vl_kern {
      * [lo, hi), else 0; ds = p (ds - delta) */
     void (*softmax_bwd)(float *p, float *ds, int64_t c0, int64_t c1, int64_t lo, int64_t hi,
                         float lse, float delta);
+
+    /* The same with results in bf16. Of s (n, a multiple of 16) [lo, hi) counts; p is zero elsewhere. */
+    void (*softmax16)(uint16_t *p, const float *s, int64_t n, int64_t lo, int64_t hi, float *max,
+                      float *sum);
+    /* One key, n query rows (a multiple of 16) of which [lo, hi) see it: p = exp(s - lse),
+     * ds = p (ds - delta), both zero elsewhere; ds in fp32 and bf16 */
+    void (*softmax_bwd16)(uint16_t *p, uint16_t *ds16, float *ds, const float *s, int64_t n,
+                          int64_t lo, int64_t hi, const float *lse, const float *delta);
 
     void (*part)(struct vl_part *o, const float *z, int64_t n);
     int (*finite)(const float *z, int64_t n); /* no NaN, no infinity */

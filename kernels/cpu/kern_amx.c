@@ -3,7 +3,7 @@
  * A tile product takes each of its rows by itself, so the number of rows changes no bit; its order
  * of summation, one block of 16 pairs after the other, is that of body_amx.h. Output tiles are 32
  * x 32 (four accumulators, both operands read twice), or 16 x 64 for few rows, where the weights come
- * from memory and each is loaded once. */
+ * from memory and each is loaded once; outputs beyond a multiple of 64 take single tiles. */
 #if defined(__x86_64__)
 #    include <cpuid.h>
 #    include <immintrin.h>
@@ -50,6 +50,17 @@ static void configure(int m0, int m1)
     if (m1)
         c.rows[2] = c.rows[3] = c.rows[5] = (uint8_t)m1;
     c.rows[6] = c.rows[7] = 16;
+    set_config(&c);
+}
+
+/* For column below: tile 0 has w columns, tile 6 takes them from b. */
+static void config_column(int rows, int w)
+{
+    struct config c = { .palette = 1, .row_bytes = { [4] = 64 }, .rows = { [4] = (uint8_t)rows } };
+
+    c.row_bytes[0] = c.row_bytes[6] = (uint16_t)(4 * w);
+    c.rows[0] = (uint8_t)rows;
+    c.rows[6] = 16;
     set_config(&c);
 }
 
@@ -144,20 +155,23 @@ static void panel(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const u
     }
 }
 
-/* As panel, but only n outputs of c exist (b has all 64 columns). */
-static void narrow(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                   int64_t bks, int64_t M, int64_t n, int64_t K2, int add)
+/* w <= 16 outputs. */
+static void column(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                   int64_t bks, int64_t M, int64_t w, int64_t K2, int add)
 {
-    float t[32 * NR];
-
-    for (int64_t m = 0; m < M; m += 32) {
-        int64_t rows = M - m < 32 ? M - m : 32;
-
-        for (int64_t i = 0; i < rows && add; i++)
-            memcpy(t + i * NR, c + (m + i) * ldc, (size_t)n * sizeof *t);
-        panel(t, NR, a + m * lda, lda, b, bks, rows, K2, add, NULL);
-        for (int64_t i = 0; i < rows; i++)
-            memcpy(c + (m + i) * ldc, t + i * NR, (size_t)n * sizeof *t);
+    for (int64_t m = 0; m < M; m += 16, c += 16 * ldc, a += 16 * lda) {
+        if (m == 0 || M - m < 16)
+            config_column(M - m < 16 ? (int)(M - m) : 16, (int)w);
+        if (add)
+            LOAD_C(0, 0, 0);
+        else
+            _tile_zero(0);
+        for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
+            _tile_loadd(4, a + k, lda * 4);
+            _tile_loadd(6, b + k * bks, bks * 4);
+            _tile_dpbf16ps(0, 4, 6);
+        }
+        STORE_C(0, 0, 0);
     }
 }
 
@@ -168,8 +182,95 @@ static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, con
 
     for (; n + NR <= N; n += NR)
         panel(c + n, ldc, a, lda, b + n, bks, M, K2, add, (const char *)next);
-    if (n < N)
-        narrow(c + n, ldc, a, lda, b + n, bks, M, N - n, K2, add);
+    for (; n < N; n += 16)
+        column(c + n, ldc, a, lda, b + n, bks, M, N - n < 16 ? N - n : 16, K2, add);
+}
+
+/* ---- attention ---- */
+
+/* Tiles 0-3: outputs; 4: queries; 5: keys; 6: probabilities; 7: values, 8 pairs deep. The rows of a
+ * call are divided into tiles of one height, so that it needs one shape. Returns the height. */
+static int config_attention(int64_t M)
+{
+    int64_t tiles = (M + 15) / 16, rows = (M + tiles - 1) / tiles;
+    struct config c = { .palette = 1 };
+
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = 64;
+        c.rows[i] = (uint8_t)rows;
+    }
+    c.rows[5] = 16;
+    c.rows[7] = 8;
+    c.row_bytes[6] = 32;
+    set_config(&c);
+    return (int)rows;
+}
+
+static void k_keys_amx(float *s, int64_t lds, const uint32_t *q, int64_t ldq,
+                       const uint32_t *const *k, int64_t blocks, int64_t M, int64_t K2)
+{
+    int rows = config_attention(M);
+
+    for (int64_t i = 0; i < blocks; i++)
+        for (int64_t m = 0; m < M; m += rows) {
+            _tile_zero(0);
+            for (int64_t j = 0; j < K2; j += VL_AMX_PAIRS) {
+                _tile_loadd(4, q + m * ldq + j, ldq * 4);
+                _tile_loadd(5, k[i] + j * 16, 64);
+                _tile_dpbf16ps(0, 4, 5);
+            }
+            _tile_stored(0, s + m * lds + i * 16, lds * 4);
+        }
+}
+
+/* 64 outputs of the rows of a tile. */
+static void values_64(float *c, int64_t ldc, const uint32_t *p, int64_t ldp,
+                      const uint32_t *const *v, int64_t ldv, int64_t n, int64_t blocks)
+{
+    LOAD_C(0, 0, 0);
+    LOAD_C(1, 0, 1);
+    LOAD_C(2, 0, 2);
+    LOAD_C(3, 0, 3);
+    for (int64_t i = 0; i < blocks; i++) {
+        _tile_loadd(6, p + i * 8, ldp * 4);
+        _tile_loadd(7, v[i] + n, ldv * 4);
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_loadd(7, v[i] + n + 16, ldv * 4);
+        _tile_dpbf16ps(1, 6, 7);
+        _tile_loadd(7, v[i] + n + 32, ldv * 4);
+        _tile_dpbf16ps(2, 6, 7);
+        _tile_loadd(7, v[i] + n + 48, ldv * 4);
+        _tile_dpbf16ps(3, 6, 7);
+    }
+    STORE_C(0, 0, 0);
+    STORE_C(1, 0, 1);
+    STORE_C(2, 0, 2);
+    STORE_C(3, 0, 3);
+}
+
+static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
+                         const uint32_t *const *v, int64_t ldv, int64_t blocks, int64_t M,
+                         int64_t N)
+{
+    int rows = config_attention(M);
+
+    for (int64_t m = 0; m < M; m += rows) {
+        int64_t n = 0;
+
+        for (; n + 64 <= N; n += 64)
+            values_64(o + m * ldo + n, ldo, p + m * ldp, ldp, v, ldv, n, blocks);
+        for (; n < N; n += 16) {
+            float *c = o + m * ldo + n;
+
+            _tile_loadd(0, c, ldo * 4);
+            for (int64_t i = 0; i < blocks; i++) {
+                _tile_loadd(6, p + m * ldp + i * 8, ldp * 4);
+                _tile_loadd(7, v[i] + n, ldv * 4);
+                _tile_dpbf16ps(0, 6, 7);
+            }
+            _tile_stored(0, c, ldo * 4);
+        }
+    }
 }
 
 int vl_kern_use_amx(struct vl_kern *k)
@@ -182,6 +283,8 @@ int vl_kern_use_amx(struct vl_kern *k)
         return 0;
     k->name = "amx";
     k->mul_amx = k_mul_amx;
+    k->keys_amx = k_keys_amx;
+    k->values_amx = k_values_amx;
     return 1;
 }
 #endif

@@ -8,6 +8,7 @@
 #    include "kernels/cpu/body_tile.h"
 #    include "kernels/cpu/body_mul16.h"
 #    include "kernels/cpu/body_bf16.h"
+#    include "kernels/cpu/body_attn.h"
 
 void vl_kern_use_avx512bf16(struct vl_kern *k)
 {
@@ -18,5 +19,10 @@ void vl_kern_use_avx512bf16(struct vl_kern *k)
     k->pair_t = k_pair_t;
     k->pair_w = k_pair_w;
     k->turn = k_turn;
+    k->keys16 = k_keys16;
+    k->values16 = k_values16;
+    k->finite16 = k_finite16;
+    k->softmax16 = k_softmax16;
+    k->softmax_bwd16 = k_softmax_bwd16;
 }
 #endif

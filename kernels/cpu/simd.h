@@ -33,6 +33,12 @@ VL_INL vf v_keep(vf a, int n, float fill)
     return n >= VL_LANES ? a : v_keep_n(a, n, fill);
 }
 
+/* lanes < n become `fill` */
+VL_INL vf v_from(vf a, int n, float fill)
+{
+    return v_from_n(a, n < VL_LANES ? n : VL_LANES, fill);
+}
+
 /* n >= 16 loads all lanes; missing lanes are 0 */
 VL_INL vf v_load_n(const float *p, int64_t n)
 {

@@ -94,6 +94,13 @@ VL_INL vf v_keep_n(vf a, int n, float fill)
     return (vf){ _mm256_blendv_ps(f, a.a, _mm256_castsi256_ps(y_mask(n))),
                  _mm256_blendv_ps(f, a.b, _mm256_castsi256_ps(y_mask(n - 8))) };
 }
+VL_INL vf v_from_n(vf a, int n, float fill)
+{
+    __m256 f = _mm256_set1_ps(fill);
+
+    return (vf){ _mm256_blendv_ps(a.a, f, _mm256_castsi256_ps(y_mask(n))),
+                 _mm256_blendv_ps(a.b, f, _mm256_castsi256_ps(y_mask(n - 8))) };
+}
 VL_INL vf v_add(vf a, vf b)
 {
     return (vf){ _mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b) };

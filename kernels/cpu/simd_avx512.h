@@ -30,6 +30,10 @@ VL_INL vf v_keep_n(vf a, int n, float fill)
 {
     return _mm512_mask_blend_ps((__mmask16)((1u << n) - 1), _mm512_set1_ps(fill), a);
 }
+VL_INL vf v_from_n(vf a, int n, float fill)
+{
+    return _mm512_mask_blend_ps((__mmask16)((1u << n) - 1), a, _mm512_set1_ps(fill));
+}
 VL_INL vf v_add(vf a, vf b)
 {
     return _mm512_add_ps(a, b);

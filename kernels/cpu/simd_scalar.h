@@ -37,6 +37,10 @@ VL_INL vf v_keep_n(vf a, int n, float fill)
 {
     V_EACH(i < n ? a.v[i] : fill);
 }
+VL_INL vf v_from_n(vf a, int n, float fill)
+{
+    V_EACH(i < n ? fill : a.v[i]);
+}
 VL_INL vf v_add(vf a, vf b)
 {
     V_EACH(a.v[i] + b.v[i]);

@@ -12,13 +12,13 @@
 
 #include "libverl/base/err.h"
 
-#define VL_BACKEND_VERSION 2
+#define VL_BACKEND_VERSION 3
 #define VL_PAGE            16 /* positions in a page of the KV cache */
 #define VL_BLOCK_ROWS      64 /* rows of a matrix that are read and packed together, or a multiple */
 
 enum vl_compute {
     VL_COMPUTE_F32,  /* fp32 operands */
-    VL_COMPUTE_BF16, /* bf16 operands of y = x W^T and dx = dy W, fp32 accumulation */
+    VL_COMPUTE_BF16, /* bf16 operands of matrix products and attention, fp32 accumulation */
     VL_COMPUTE_AMX,  /* as bf16, summed in the order of AMX tiles: other bits, the same precision */
     VL_COMPUTES
 };
@@ -53,6 +53,7 @@ struct vl_attn {
     int32_t H, K, D; /* query heads, key/value heads, head width */
     int32_t window;  /* sliding window: keys pos-window+1 .. pos; 0 = all */
     float scale;     /* on q.k */
+    enum vl_compute ct;
 };
 
 struct vl_adamw {
@@ -167,14 +168,17 @@ struct vl_backend {
                         int64_t C);
 
     /* qkv (N, (H+2K)*D) = q | k | v per row. out (N, H*D); lse (N, H) or NULL (needed by backward).
-     * With pages the keys come from kcache/vcache, stored before by kv_store: VL_PAGE*K*D floats a
-     * page, in an order inside the page that is the backend's own. The result has the same bits
-     * either way; a key that a row does not see never touches it, be it NaN. */
-    void (*kv_store)(void *ctx, float *kcache, float *vcache, const float *qkv,
+     * With pages the keys come from kcache/vcache, stored before by kv_store: kv_bytes a page in
+     * each, in an order that is the backend's own. In the half types scaled queries, keys, values and
+     * probabilities are rounded to bf16 wherever keys come from. The result has the same bits with
+     * pages and without; a key that a row does not see never touches it, be it NaN. */
+    size_t (*kv_bytes)(void *ctx, const struct vl_attn *a);
+    void (*kv_store)(void *ctx, void *kcache, void *vcache, const float *qkv,
                      const struct vl_seq *seq, int64_t nseq, const struct vl_attn *a);
-    void (*kv_copy)(void *ctx, float *cache, int32_t dst_page, int32_t src_page, int64_t KD);
-    void (*attention)(void *ctx, float *out, float *lse, const float *qkv, const float *kcache,
-                      const float *vcache, const struct vl_seq *seq, int64_t nseq,
+    void (*kv_copy)(void *ctx, void *cache, int32_t dst_page, int32_t src_page,
+                    const struct vl_attn *a);
+    void (*attention)(void *ctx, float *out, float *lse, const float *qkv, const void *kcache,
+                      const void *vcache, const struct vl_seq *seq, int64_t nseq,
                       const struct vl_attn *a);
     /* unpaged only: dqkv (N, (H+2K)*D) = gradient, from dout, out, lse */
     void (*attention_bwd)(void *ctx, float *dqkv, const float *dout, const float *out,

@@ -74,7 +74,7 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     const struct vl_layer *y = &g->layer[l];
     struct vl_backend *be = g->be;
     struct vl_work *w = &g->work;
-    struct vl_attn at = vl_layer_attn(c, l);
+    struct vl_attn at = vl_layer_attn(c, g->opt.compute, l);
     int64_t N = g->N, A = vl_qkv_width(c);
     float *dqkv = w->dqkv;
 

@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l)
+struct vl_attn vl_layer_attn(const struct vl_config *c, enum vl_compute ct, int64_t l)
 {
     return (struct vl_attn){ .H = (int32_t)c->H,
                              .K = (int32_t)c->K,
                              .D = (int32_t)c->D,
                              .window = l >= c->window_from ? (int32_t)c->window : 0,
-                             .scale = (float)(1.0 / sqrt((double)c->D)) };
+                             .scale = (float)(1.0 / sqrt((double)c->D)),
+                             .ct = ct };
 }
 
 static void qk_norm(struct vl_engine *g, const struct vl_layer *y, struct vl_acts *a, int64_t N)
@@ -38,8 +39,9 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
     const struct vl_config *c = &g->cfg;
     const struct vl_layer *y = &g->layer[l];
     struct vl_backend *be = g->be;
-    struct vl_attn at = vl_layer_attn(c, l);
-    float eps = (float)c->rms_eps, *k = kv ? kv->k[l] : NULL, *v = kv ? kv->v[l] : NULL;
+    struct vl_attn at = vl_layer_attn(c, g->opt.compute, l);
+    float eps = (float)c->rms_eps;
+    void *k = kv ? kv->k[l] : NULL, *v = kv ? kv->v[l] : NULL;
 
     be->rmsnorm(be->ctx, a->n1, a->rstd1, a->x, vl_par(g, y->attn_norm), N, c->C, eps);
     be->linear(be->ctx, a->qkv, a->n1, y->w_qkv, vl_par(g, y->qkv_bias), N);

@@ -15,14 +15,19 @@ float vl_inv_temperature(double temperature)
     return temperature > 0 ? (float)(1.0 / temperature) : 1.0f;
 }
 
-static size_t page_bytes(const struct vl_config *c)
+/* Of a page in one layer's cache of keys, or of values. */
+static size_t page_bytes(const struct vl_config *c, enum vl_compute ct, const struct vl_backend *be)
 {
-    return (size_t)(2 * c->L * VL_PAGE * c->K * c->D) * sizeof(float);
+    struct vl_attn a = vl_layer_attn(c, ct, 0);
+
+    return be->kv_bytes(be->ctx, &a);
 }
 
-void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t prompts,
-               const struct vl_gen_opts *o, size_t *want, size_t *least)
+void vl_gen_kv(const struct vl_config *c, enum vl_compute ct, const struct vl_backend *be,
+               const struct vl_gen_prompt *p, int64_t prompts, const struct vl_gen_opts *o,
+               size_t *want, size_t *least)
 {
+    size_t page = 2 * (size_t)c->L * page_bytes(c, ct, be);
     int64_t top = 0, all = 0, widest = 0, longest = 0, groups;
 
     for (int64_t i = 0; i < prompts; i++) {
@@ -36,8 +41,8 @@ void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t
     groups = o->max_seqs / o->n + 2;
     groups = groups < prompts ? groups : prompts;
     widest = groups * longest + o->max_seqs * widest;
-    *least = (size_t)top * page_bytes(c);
-    *want = (size_t)(all < widest ? all : widest) * page_bytes(c);
+    *least = (size_t)top * page;
+    *want = (size_t)(all < widest ? all : widest) * page;
 }
 
 void vl_gen_free(struct vl_gen *gen, int64_t n)
@@ -52,25 +57,27 @@ void vl_gen_free(struct vl_gen *gen, int64_t n)
 
 /* ---- memory ---- */
 
-static int dev_alloc(struct run *r, float **p, size_t floats, struct vl_err *e)
+static int dev_alloc(struct run *r, void *p, size_t bytes, struct vl_err *e)
 {
     struct vl_backend *be = r->g->be;
 
-    return be->alloc(be->ctx, (void **)p, floats * sizeof(float), e);
+    return be->alloc(be->ctx, p, bytes, e);
 }
 
 static int open_cache(struct run *r, struct vl_err *e)
 {
     const struct vl_config *c = &r->g->cfg;
-    size_t want, least, one = (size_t)(VL_PAGE * c->K * c->D);
+    enum vl_compute ct = r->g->opt.compute;
+    size_t want, least, one = page_bytes(c, ct, r->g->be);
 
-    vl_gen_kv(c, r->p, r->prompts, r->o, &want, &least);
+    vl_gen_kv(c, ct, r->g->be, r->p, r->prompts, r->o, &want, &least);
     if (r->o->kv_bytes < least)
         return vl_fail(e, VL_E_OS,
                        "the KV cache of the longest row needs %zu bytes, %zu are allowed: shorten "
                        "the response or free memory",
                        least, r->o->kv_bytes);
-    r->kv.pages = (int64_t)((want < r->o->kv_bytes ? want : r->o->kv_bytes) / page_bytes(c));
+    r->kv.pages =
+        (int64_t)((want < r->o->kv_bytes ? want : r->o->kv_bytes) / (2 * (size_t)c->L * one));
     r->kv.k = vl_alloc((size_t)c->L * sizeof *r->kv.k);
     r->kv.v = vl_alloc((size_t)c->L * sizeof *r->kv.v);
     for (int64_t l = 0; l < c->L; l++)
@@ -117,8 +124,9 @@ static int open_run(struct run *r, struct vl_err *e)
     r->top_logp = vl_alloc((size_t)(r->seqs * r->o->topk) * sizeof *r->top_logp);
     r->steered = vl_rules_any(&r->o->rules);
     r->edits_at = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->edits_at);
-    if (open_cache(r, e) || dev_alloc(r, &r->hidden, (size_t)((r->seqs + 1) * c->C), e) ||
-        dev_alloc(r, &r->xs, (size_t)(r->seqs * c->C), e))
+    if (open_cache(r, e) ||
+        dev_alloc(r, &r->hidden, (size_t)((r->seqs + 1) * c->C) * sizeof(float), e) ||
+        dev_alloc(r, &r->xs, (size_t)(r->seqs * c->C) * sizeof(float), e))
         return e->code;
     return 0;
 }
@@ -157,6 +165,7 @@ static void close_run(struct run *r)
 static void copy_partial_page(struct run *r, struct slot *s)
 {
     const struct vl_config *c = &r->g->cfg;
+    struct vl_attn a = vl_layer_attn(c, r->g->opt.compute, 0);
     struct vl_backend *be = r->g->be;
 
     s->copied = 1;
@@ -165,8 +174,8 @@ static void copy_partial_page(struct run *r, struct slot *s)
     for (int64_t l = 0; l < c->L; l++) {
         int32_t dst = s->page[s->shared], src = s->group->page[s->shared];
 
-        be->kv_copy(be->ctx, r->kv.k[l], dst, src, c->K * c->D);
-        be->kv_copy(be->ctx, r->kv.v[l], dst, src, c->K * c->D);
+        be->kv_copy(be->ctx, r->kv.k[l], dst, src, &a);
+        be->kv_copy(be->ctx, r->kv.v[l], dst, src, &a);
     }
 }
 

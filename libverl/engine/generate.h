@@ -51,9 +51,10 @@ struct vl_gen_opts {
     void *arg;
 };
 
-/* Bytes of cache to run max_seqs rows at once (*want) and to run at all (*least). */
-void vl_gen_kv(const struct vl_config *c, const struct vl_gen_prompt *p, int64_t prompts,
-               const struct vl_gen_opts *o, size_t *want, size_t *least);
+/* Bytes of cache to run max_seqs rows at once (*want) and to run at all (*least), in type ct. */
+void vl_gen_kv(const struct vl_config *c, enum vl_compute ct, const struct vl_backend *be,
+               const struct vl_gen_prompt *p, int64_t prompts, const struct vl_gen_opts *o,
+               size_t *want, size_t *least);
 
 /* Samples o->n responses for each prompt: gen[i*n + s], zeroed by the caller, freed with
  * vl_gen_free also after an error. A prompt is computed once per group; without stops the longest

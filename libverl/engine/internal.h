@@ -40,7 +40,7 @@ struct vl_work {
 
 /* Keys and values of all layers in pages of VL_PAGE positions (dev). */
 struct vl_kv {
-    float **k, **v; /* (L) of (pages, VL_PAGE, K*D) */
+    void **k, **v; /* (L) of (pages) */
     int64_t pages;
 };
 
@@ -106,6 +106,6 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
                       const struct vl_kv *kv);
 /* Embedding and all layers into g->work.xL, then output rows through the final norm to work.xn. */
 void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv);
-struct vl_attn vl_layer_attn(const struct vl_config *c, int64_t l);
+struct vl_attn vl_layer_attn(const struct vl_config *c, enum vl_compute ct, int64_t l);
 
 #endif

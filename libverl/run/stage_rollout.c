@@ -378,7 +378,7 @@ static size_t cache_bytes(const struct rollout *r, const struct vl_gen_opts *o, 
 {
     size_t want, least, free_now = vl_mem_available(), share;
 
-    vl_gen_kv(&r->f.model->cfg, r->p + lo, n, o, &want, &least);
+    vl_gen_kv(&r->f.model->cfg, r->f.compute, r->f.be, r->p + lo, n, o, &want, &least);
     share = free_now == SIZE_MAX
                 ? SIZE_MAX
                 : (size_t)((double)free_now * r->o->memory / (double)r->x->comm.local_size);

@@ -223,7 +223,7 @@ static int generate(struct bench *b, struct iteration *it, struct vl_err *e)
     }
     memset(b->drawn, 0, (size_t)b->rows * sizeof *b->drawn);
     b->all_draw = b->last = 0;
-    vl_gen_kv(&b->model->cfg, p, prompts, &o, &o.kv_bytes, &least);
+    vl_gen_kv(&b->model->cfg, b->compute, b->be, p, prompts, &o, &o.kv_bytes, &least);
     t = vl_now();
     if (!vl_generate(b->engine, p, prompts, &o, gen, e) && b->last != b->outputs)
         vl_fail(e, VL_E_BUG, "%lld tokens were drawn, %lld were to be", (long long)b->last,

@@ -120,7 +120,8 @@ struct att {
     struct vl_attn a;
     struct vl_seq *seq;
     int64_t nseq;
-    float *qkv, *out, *lse, *dout, *dqkv, *kc, *vc;
+    float *qkv, *out, *lse, *dout, *dqkv;
+    void *kc, *vc;
 };
 
 static void do_attn(void *p)
@@ -136,18 +137,24 @@ static void do_attn_bwd(void *p)
     be->attention_bwd(be->ctx, t->dqkv, t->dout, t->out, t->lse, t->qkv, t->seq, t->nseq, &t->a);
 }
 
-static void bench_attention(void)
+static void do_store(void *p)
+{
+    struct att *t = p;
+
+    be->kv_store(be->ctx, t->kc, t->vc, t->qkv, t->seq, t->nseq, &t->a);
+}
+
+static void bench_attention(enum vl_compute ct)
 {
     static const struct {
-        struct vl_attn a;
-        int nseq, n;
-    } c[] = { { { 4, 4, 32, 0, 0.17f }, 128, 10 },
-              { { 9, 3, 64, 0, 0.125f }, 8, 128 },
-              { { 9, 3, 64, 0, 0.125f }, 2, 1024 },
-              { { 14, 2, 64, 0, 0.125f }, 1, 2048 } };
+        int nseq, n, H, K, D;
+    } c[] = {
+        { 128, 10, 4, 4, 32 }, { 8, 128, 9, 3, 64 }, { 2, 1024, 9, 3, 64 }, { 1, 2048, 14, 2, 64 }
+    };
 
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        struct att t = { .a = c[i].a, .nseq = c[i].nseq };
+        struct att t = { .a = { .H = c[i].H, .K = c[i].K, .D = c[i].D, .scale = 0.125f, .ct = ct },
+                         .nseq = c[i].nseq };
         int64_t N = (int64_t)c[i].nseq * c[i].n, W = (t.a.H + 2 * t.a.K) * t.a.D;
         double flop = 2e-9 * (double)N * c[i].n * t.a.H * t.a.D; /* causal half of 4 N T H D */
 
@@ -156,33 +163,40 @@ static void bench_attention(void)
             t.seq[j] = (struct vl_seq){ .row = (int64_t)j * c[i].n, .n = c[i].n };
         t.qkv = array(N * W), t.dqkv = array(N * W), t.out = array(N * t.a.H * t.a.D);
         t.dout = array(N * t.a.H * t.a.D), t.lse = array(N * t.a.H);
-        printf("attention %d x %d, %d/%d heads of %d: forward %.1f", c[i].nseq, c[i].n, t.a.H,
-               t.a.K, t.a.D, flop / best(do_attn, &t));
+        printf("attention %s %d x %d, %d/%d heads of %d: forward %.1f", vl_compute_name(ct),
+               c[i].nseq, c[i].n, t.a.H, t.a.K, t.a.D, flop / best(do_attn, &t));
         printf("  backward %.1f GFLOP/s\n", 2.5 * flop / best(do_attn_bwd, &t));
         free(t.seq), be->free(be->ctx, t.qkv), be->free(be->ctx, t.dqkv);
         be->free(be->ctx, t.out), be->free(be->ctx, t.dout), be->free(be->ctx, t.lse);
     }
 }
 
-/* One token each of 64 sequences with 512 keys in pages. */
-static void bench_decode(void)
+/* One token each of 64 sequences with T keys in pages: stored, then the attention. */
+static void bench_decode(enum vl_compute ct, int T)
 {
-    enum { B = 64, T = 512 };
-    struct att t = { .a = { 9, 3, 64, 0, 0.125f }, .nseq = B };
-    int64_t W = 15 * 64, page = (int64_t)VL_PAGE * 3 * 64, np = B * T / VL_PAGE;
+    enum { B = 64 };
+    struct att t = { .a = { .H = 9, .K = 3, .D = 64, .scale = 0.125f, .ct = ct }, .nseq = B };
+    int64_t W = 15 * 64, np = (int64_t)B * T / VL_PAGE;
+    size_t bytes = (size_t)np * be->kv_bytes(be->ctx, &t.a);
     int32_t *map = vl_alloc((size_t)np * sizeof *map);
+    struct vl_err e = { 0 };
     double s;
 
     t.seq = vl_alloc(B * sizeof *t.seq);
+    if (be->alloc(be->ctx, &t.kc, bytes, &e) || be->alloc(be->ctx, &t.vc, bytes, &e))
+        vl_oom(bytes);
     for (int32_t i = 0; i < np; i++)
         map[i] = (int32_t)((int64_t)i * 7919 % np);
+    t.qkv = array((T + B) * W), t.out = array(B * 9 * 64);
     for (int i = 0; i < B; i++)
-        t.seq[i] = (struct vl_seq){ .row = i, .n = 1, .pos = T - 1, .page = map + i * T / VL_PAGE };
-    t.qkv = array(B * W), t.out = array(B * 9 * 64), t.kc = array(np * page);
-    t.vc = array(np * page);
+        t.seq[i] = (struct vl_seq){ .row = i, .n = T, .page = map + i * T / VL_PAGE };
+    do_store(&t);
+    for (int i = 0; i < B; i++)
+        t.seq[i].n = 1, t.seq[i].pos = T - 1;
     s = best(do_attn, &t);
-    printf("decode attention %d x %d keys: %.3f ms, %.1f GB/s\n", B, T, 1e3 * s,
-           8e-9 * (double)(np * page) / s);
+    printf("decode attention %s %d x %d keys: %.3f ms, %.1f GB/s", vl_compute_name(ct), B, T,
+           1e3 * s, 2e-9 * (double)bytes / s);
+    printf("  store %.3f ms\n", 1e3 * best(do_store, &t));
     free(t.seq), free(map), be->free(be->ctx, t.qkv), be->free(be->ctx, t.out);
     be->free(be->ctx, t.kc), be->free(be->ctx, t.vc);
 }
@@ -264,8 +278,11 @@ int main(int argc, char **argv)
         clock_used = CLOCK_PROCESS_CPUTIME_ID;
     printf("%s\n", be->name);
     bench_linear();
-    bench_attention();
-    bench_decode();
+    for (int ct = 0; ct < VL_COMPUTES; ct++) {
+        bench_attention((enum vl_compute)ct);
+        bench_decode((enum vl_compute)ct, 64);
+        bench_decode((enum vl_compute)ct, 512);
+    }
     bench_head();
     be->close(be);
     return 0;

@@ -503,6 +503,19 @@ static int count_finished(void *arg, int64_t prompt, struct vl_err *e)
     return 0;
 }
 
+/* As vl_gen_kv; returns the bytes of a page of all layers. */
+static size_t cache_bytes(const struct vl_config *c, const struct vl_gen_prompt *p,
+                          const struct vl_gen_opts *o, size_t *want, size_t *least)
+{
+    struct vl_attn a = vl_layer_attn(c, compute, 0);
+    struct vl_backend *be = backend(1);
+    size_t page = 2 * (size_t)c->L * be->kv_bytes(be->ctx, &a);
+
+    vl_gen_kv(c, compute, be, p, PROMPTS, o, want, least);
+    be->close(be);
+    return page;
+}
+
 static void generate_with(const struct vl_model *m, const struct vl_gen_prompt *p,
                           const struct vl_gen_opts *o, int threads, struct vl_gen *gen)
 {
@@ -534,7 +547,7 @@ static void generate(const struct vl_model *m, const struct gen_case *t, struct 
     size_t want, least;
 
     make_prompts(p, 0);
-    vl_gen_kv(&m->cfg, p, PROMPTS, &o, &want, &least);
+    cache_bytes(&m->cfg, p, &o, &want, &least);
     o.kv_bytes = t->tight ? least : want;
     generate_with(m, p, &o, t->threads, gen);
 }
@@ -654,10 +667,9 @@ static void put_off_case(int alike)
                                  .put_off = &put_off,
                                  .finished = count_finished,
                                  .arg = &finished };
-        size_t want, least;
+        size_t want, least, page = cache_bytes(&c, p, &o, &want, &least);
 
-        vl_gen_kv(&m.cfg, p, PROMPTS, &o, &want, &least);
-        o.kv_bytes = i ? least + (size_t)((i - 1) * 2 * c.L * VL_PAGE * c.K * c.D) * 4 : want;
+        o.kv_bytes = i ? least + (size_t)(i - 1) * page : want;
         generate_with(&m, p, &o, 1, i ? gen : first);
         assert_int_equal(finished, PROMPTS);
         often += put_off;
@@ -734,8 +746,12 @@ static void generation_longest_first(void **state)
 static void generation_put_off(void **state)
 {
     (void)state;
-    put_off_case(0);
-    put_off_case(1);
+    for (int ct = 0; ct < VL_COMPUTES; ct++) {
+        compute = (enum vl_compute)ct;
+        put_off_case(0);
+        put_off_case(1);
+    }
+    compute = VL_COMPUTE_F32;
 }
 
 static void generation_edges(void **state)

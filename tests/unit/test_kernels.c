@@ -120,11 +120,25 @@ static void run_rope(struct vl_backend *be, struct vl_buf *out)
     }
 }
 
+#define ATTN(h, k, d, w, s)                                                                        \
+    {                                                                                              \
+        .H = h, .K = k, .D = d, .window = w, .scale = s                                            \
+    }
 static const struct vl_attn attns[] = {
-    { 4, 4, 8, 0, 0.35f },   { 4, 2, 32, 0, 0.17f },   { 6, 2, 20, 5, 0.2f },
-    { 3, 1, 16, 16, 0.25f }, { 2, 1, 64, 40, 0.125f }, { 1, 1, 3, 1, 1 },
+    ATTN(4, 4, 8, 0, 0.35f),   ATTN(4, 2, 32, 0, 0.17f),   ATTN(6, 2, 20, 5, 0.2f),
+    ATTN(3, 1, 16, 16, 0.25f), ATTN(2, 1, 64, 40, 0.125f), ATTN(1, 1, 3, 1, 1),
 };
 #define ATTNS (int)(sizeof attns / sizeof *attns)
+
+/* Number i of all shapes in all types. */
+static struct vl_attn attn(int i)
+{
+    struct vl_attn a = attns[i % ATTNS];
+
+    a.ct = (enum vl_compute)(i / ATTNS);
+    return a;
+}
+#define ALL_ATTNS (ATTNS * VL_COMPUTES)
 
 static const int32_t lengths[] = { 1, 2, 15, 16, 17, 31, 63, 66, 5, 24 };
 #define LENGTHS (int)(sizeof lengths / sizeof *lengths)
@@ -138,8 +152,8 @@ static void run_attention(struct vl_backend *be, struct vl_buf *out)
         seq[i] = (struct vl_seq){ .row = N, .n = lengths[i] };
         N += lengths[i];
     }
-    for (int i = 0; i < ATTNS; i++) {
-        const struct vl_attn *a = attns + i;
+    for (int i = 0; i < ALL_ATTNS; i++) {
+        const struct vl_attn one_attn = attn(i), *a = &one_attn;
         int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D;
         float *qkv = krand(N * W, 2, 1), *o = kzero(N * O), *lse = kzero(N * a->H);
         float *dout = krand(N * O, 1, 2), *dqkv = kzero(N * W);
@@ -151,6 +165,29 @@ static void run_attention(struct vl_backend *be, struct vl_buf *out)
         kput(out, dqkv, N * W);
         free(qkv), free(o), free(lse), free(dout), free(dqkv);
     }
+}
+
+/* Few long sequences, whose gradient threads share; three have a prefix in common. */
+static void run_attention_long(struct vl_backend *be, struct vl_buf *out)
+{
+    static const struct vl_seq seq[] = { { .n = 270 },
+                                         { .row = 270, .n = 10, .pos = 270 },
+                                         { .row = 280, .n = 300, .pos = 270 },
+                                         { .row = 580, .n = 513 } };
+    struct vl_attn a = { .H = 3, .K = 1, .D = 16, .scale = 0.25f };
+    int64_t N = 1093, W = (a.H + 2 * a.K) * a.D, O = a.H * a.D;
+    float *qkv = krand(N * W, 2, 1), *o = kzero(N * O), *lse = kzero(N * a.H);
+    float *dout = krand(N * O, 1, 2), *dqkv = kzero(N * W);
+
+    for (int i = 0; i < 2 * VL_COMPUTES; i++) {
+        a.ct = (enum vl_compute)(i / 2);
+        a.window = i % 2 ? 150 : 0;
+        be->attention(be->ctx, o, lse, qkv, NULL, NULL, seq, 4, &a);
+        be->attention_bwd(be->ctx, dqkv, dout, o, lse, qkv, seq, 4, &a);
+        kput(out, o, N * O);
+        kput(out, dqkv, N * W);
+    }
+    free(qkv), free(o), free(lse), free(dout), free(dqkv);
 }
 
 static void run_head(struct vl_backend *be, struct vl_buf *out)
@@ -208,6 +245,7 @@ static void test_isa(void **state)
     ksame("rows", run_rows);
     ksame("rope", run_rope);
     ksame("attention", run_attention);
+    ksame("attention over long sequences", run_attention_long);
     ksame("head", run_head);
     ksame("optimizer", run_optim);
 }
@@ -342,7 +380,8 @@ static void test_cuts(void **state)
 static void paged_case(struct vl_backend *be, const struct vl_attn *a, int32_t T, int32_t chunk)
 {
     enum { PAGES = 40 };
-    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, page = (int64_t)VL_PAGE * a->K * a->D;
+    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D;
+    int64_t page = (int64_t)(be->kv_bytes(be->ctx, a) / sizeof(float));
     float *qkv = krand(T * W, 2, 1), *want = kzero(T * O), *lse = kzero(T * a->H);
     float *kc = krand(PAGES * page, 1, 8), *vc = krand(PAGES * page, 1, 9);
     float *rows = kzero((chunk + 1) * W), *got = kzero((chunk + 1) * O);
@@ -366,10 +405,8 @@ static void paged_case(struct vl_backend *be, const struct vl_attn *a, int32_t T
         assert_memory_equal(got + O, want + t * O, (size_t)(n * O) * 4);
         assert_memory_equal(lse2 + a->H, lse + t * a->H, (size_t)(n * a->H) * 4);
         if (t == 0) { /* the first page moves elsewhere, as when samples share a prompt */
-            be->kv_copy(be->ctx, kc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0],
-                        (int64_t)a->K * a->D);
-            be->kv_copy(be->ctx, vc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0],
-                        (int64_t)a->K * a->D);
+            be->kv_copy(be->ctx, kc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0], a);
+            be->kv_copy(be->ctx, vc, PAGES - 1 == map[0] ? 1 : PAGES - 1, map[0], a);
         }
     }
     free(qkv), free(want), free(lse), free(kc), free(vc), free(rows), free(got), free(lse2);
@@ -378,11 +415,13 @@ static void paged_case(struct vl_backend *be, const struct vl_attn *a, int32_t T
 static void test_paged(void **state)
 {
     (void)state;
-    for (int i = 0; i < ATTNS; i++)
+    for (int i = 0; i < ALL_ATTNS; i++)
         for (int k = 0; k < kset.n; k++) {
-            paged_case(kset.be[k], attns + i, k == 0 ? 35 : 130, 1);
-            paged_case(kset.be[k], attns + i, k == 0 ? 50 : 130, 7);
-            paged_case(kset.be[k], attns + i, k == 0 ? 50 : 130, 64);
+            struct vl_attn a = attn(i);
+
+            paged_case(kset.be[k], &a, k == 0 ? 35 : 130, 1);
+            paged_case(kset.be[k], &a, k == 0 ? 50 : 130, 7);
+            paged_case(kset.be[k], &a, k == 0 ? 50 : 130, 64);
         }
 }
 
@@ -392,8 +431,8 @@ static void test_attention_alone(void **state)
     struct vl_backend *be = kbest();
 
     (void)state;
-    for (int i = 0; i < ATTNS; i++) {
-        const struct vl_attn *a = attns + i;
+    for (int i = 0; i < ALL_ATTNS; i++) {
+        const struct vl_attn one_attn = attn(i), *a = &one_attn;
         int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D;
 
         for (int32_t T = 1; T <= 130; T += T < 36 ? 1 : 13) {
@@ -416,8 +455,15 @@ static void test_attention_alone(void **state)
     }
 }
 
+static void close_rows(const float *a, const float *b, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        assert_true(fabsf(a[j] - b[j]) < 2e-5f * (1 + fabsf(b[j])));
+}
+
 /* Sequences of a shared prefix of P rows and own ones: what each row gives is what it gives in a
- * sequence of its own, and so are the gradients of its own rows; the prefix's are sums. */
+ * sequence of its own, and so are the gradients of its own rows (those of keys and values in the half
+ * types but for the order of sums, which begins at the sequence); the prefix's are sums. */
 static void shared_case(struct vl_backend *be, const struct vl_attn *a, int32_t P)
 {
     enum { SHARERS = 3 };
@@ -448,13 +494,15 @@ static void shared_case(struct vl_backend *be, const struct vl_attn *a, int32_t 
         assert_memory_equal(o1, o, (size_t)(P * O) * 4);
         assert_memory_equal(o1 + P * O, o + row * O, (size_t)(n * O) * 4);
         assert_memory_equal(lse1 + P * a->H, lse + row * a->H, (size_t)(n * a->H) * 4);
-        assert_memory_equal(d1 + P * W, d + row * W, (size_t)(n * W) * 4);
+        for (int64_t j = 0; j < n; j++)
+            assert_memory_equal(d1 + (P + j) * W, d + (row + j) * W,
+                                (size_t)(a->ct == VL_COMPUTE_F32 ? W : O) * 4);
+        close_rows(d1 + P * W, d + row * W, n * W);
         for (int64_t j = 0; j < P * W; j++)
             sum[j] += d1[j];
         free(dout1);
     }
-    for (int64_t j = 0; j < P * W; j++)
-        assert_true(fabsf(sum[j] - d[j]) < 2e-5f * (1 + fabsf(d[j])));
+    close_rows(sum, d, P * W);
     free(qkv), free(dout), free(all), free(o), free(lse), free(d), free(sum), free(o1), free(lse1),
         free(d1);
 }
@@ -462,37 +510,50 @@ static void shared_case(struct vl_backend *be, const struct vl_attn *a, int32_t 
 static void test_attention_shared(void **state)
 {
     (void)state;
-    for (int i = 0; i < ATTNS; i++)
+    for (int i = 0; i < ALL_ATTNS; i++)
         for (int k = 0; k < kset.n; k++) {
-            shared_case(kset.be[k], attns + i, 1);
-            shared_case(kset.be[k], attns + i, 16);
-            shared_case(kset.be[k], attns + i, k == 0 ? 21 : 53);
+            struct vl_attn a = attn(i);
+
+            shared_case(kset.be[k], &a, 1);
+            shared_case(kset.be[k], &a, 16);
+            shared_case(kset.be[k], &a, k == 0 ? 21 : 53);
         }
 }
 
-/* Non-finite values at a later position or in another sequence change nothing before them. */
+/* Non-finite values at a later position or in another sequence change nothing before them; nor do
+ * those that have left the window. */
 static void test_attention_causal(void **state)
 {
-    const struct vl_attn *a = &attns[1];
-    int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, N = 60;
-    struct vl_seq seq[] = { { .n = 40 }, { .row = 40, .n = 20 } };
-    float *qkv = krand(N * W, 2, 1), *want = kzero(N * O), *got = kzero(N * O);
-
     (void)state;
-    for (int k = 0; k < kset.isas; k++)
-        for (int64_t bad = 39; bad > 0; bad -= 11) {
-            struct vl_backend *be = kset.be[k];
+    for (int i = 0; i < ALL_ATTNS; i++) {
+        const struct vl_attn one_attn = attn(i), *a = &one_attn;
+        int64_t W = (a->H + 2 * a->K) * a->D, O = a->H * a->D, N = 60;
+        struct vl_seq seq[] = { { .n = 40 }, { .row = 40, .n = 20 } };
+        float *qkv = krand(N * W, 2, 1), *want = kzero(N * O), *got = kzero(N * O);
 
-            be->attention(be->ctx, want, NULL, qkv, NULL, NULL, seq, 2, a);
-            for (int64_t i = 0; i < W; i++)
-                qkv[bad * W + i] = i % 2 ? NAN : INFINITY;
-            be->attention(be->ctx, got, NULL, qkv, NULL, NULL, seq, 2, a);
-            assert_memory_equal(want, got, (size_t)(bad * O) * 4);
-            assert_memory_equal(want + 40 * O, got + 40 * O, (size_t)(20 * O) * 4);
-            assert_true(isnan(got[bad * O]));
-            kfill(qkv, N * W, 2, 1);
-        }
-    free(qkv), free(want), free(got);
+        for (int k = 0; k < kset.isas; k++)
+            for (int64_t bad = 39; bad > 0; bad -= 11) {
+                struct vl_backend *be = kset.be[k];
+                int64_t out = a->window && bad + a->window < 40 ? bad + a->window : 40;
+
+                be->attention(be->ctx, want, NULL, qkv, NULL, NULL, seq, 2, a);
+                for (int64_t x = 0; x < W; x++)
+                    qkv[bad * W + x] = x % 2 ? NAN : INFINITY;
+                be->attention(be->ctx, got, NULL, qkv, NULL, NULL, seq, 2, a);
+                assert_memory_equal(want, got, (size_t)(bad * O) * 4);
+                assert_memory_equal(want + out * O, got + out * O, (size_t)((N - out) * O) * 4);
+                assert_true(isnan(got[bad * O]));
+                for (int64_t x = 0; x < W; x++) /* values alone: they reach who sees them */
+                    qkv[bad * W + x] = x < (a->H + a->K) * a->D ? 1 : NAN;
+                be->attention(be->ctx, got, NULL, qkv, NULL, NULL, seq, 2, a);
+                assert_memory_equal(want, got, (size_t)(bad * O) * 4);
+                assert_memory_equal(want + out * O, got + out * O, (size_t)((N - out) * O) * 4);
+                for (int64_t x = bad * O; x < out * O; x++)
+                    assert_true(isnan(got[x]));
+                kfill(qkv, N * W, 2, 1);
+            }
+        free(qkv), free(want), free(got);
+    }
 }
 
 int main(void)

@@ -359,42 +359,92 @@ static void ref_attention(double *y, const double *x, const void *arg)
             }
 }
 
+#define ATTN(h, k, d, w, s)                                                                        \
+    {                                                                                              \
+        .H = h, .K = k, .D = d, .window = w, .scale = s                                            \
+    }
+
+static const struct vl_seq apart[] = { { .n = 1 }, { .row = 1, .n = 33 }, { .row = 34, .n = 20 } };
+/* two that share a prefix, between others */
+static const struct vl_seq shared[] = { { .n = 3 },
+                                        { .row = 3, .n = 13 },
+                                        { .row = 16, .n = 21, .pos = 13, .prefix = 3 },
+                                        { .row = 37, .n = 4, .pos = 13, .prefix = 3 },
+                                        { .row = 41, .n = 13 } };
+static const struct attn_arg attn_args[] = {
+    { ATTN(2, 2, 8, 0, 0.35f), apart, 3 },   { ATTN(4, 2, 5, 0, 0.45f), apart, 3 },
+    { ATTN(3, 1, 16, 7, 0.25f), apart, 3 },  { ATTN(2, 1, 20, 18, 0.22f), apart, 3 },
+    { ATTN(4, 2, 5, 0, 0.45f), shared, 5 },  { ATTN(3, 1, 16, 7, 0.25f), shared, 5 },
+    { ATTN(2, 2, 8, 15, 0.35f), shared, 5 },
+};
+#define ATTN_ROWS 54
+
 static void test_attention(void **state)
 {
-    static const struct vl_seq seq[] = { { .n = 1 },
-                                         { .row = 1, .n = 33 },
-                                         { .row = 34, .n = 20 } };
-    /* two that share a prefix, between others */
-    static const struct vl_seq shared[] = { { .n = 3 },
-                                            { .row = 3, .n = 13 },
-                                            { .row = 16, .n = 21, .pos = 13, .prefix = 3 },
-                                            { .row = 37, .n = 4, .pos = 13, .prefix = 3 },
-                                            { .row = 41, .n = 13 } };
-    static const struct attn_arg args[] = {
-        { { 2, 2, 8, 0, 0.35f }, seq, 3 },     { { 4, 2, 5, 0, 0.45f }, seq, 3 },
-        { { 3, 1, 16, 7, 0.25f }, seq, 3 },    { { 2, 1, 20, 18, 0.22f }, seq, 3 },
-        { { 4, 2, 5, 0, 0.45f }, shared, 5 },  { { 3, 1, 16, 7, 0.25f }, shared, 5 },
-        { { 2, 2, 8, 15, 0.35f }, shared, 5 },
-    };
-
     (void)state;
-    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
-        const struct vl_attn *a = &args[i].a;
-        int64_t N = 54, W = (a->H + 2 * a->K) * a->D, nx = N * W, ny = N * a->H * a->D;
+    for (size_t i = 0; i < sizeof attn_args / sizeof *attn_args; i++) {
+        const struct vl_attn *a = &attn_args[i].a;
+        int64_t N = ATTN_ROWS, W = (a->H + 2 * a->K) * a->D, nx = N * W, ny = N * a->H * a->D;
         float *x = krand(nx, 1.5f, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx);
         float *lse = kzero(N * a->H);
 
         for (int k = 0; k < kset.isas; k++) {
             struct vl_backend *be = kset.be[k];
 
-            be->attention(be->ctx, y, lse, x, NULL, NULL, args[i].seq, args[i].nseq, a);
-            check_value("attention", ref_attention, &args[i], x, nx, y, ny, 2e-6);
-            be->attention_bwd(be->ctx, d, r, y, lse, x, args[i].seq, args[i].nseq, a);
+            be->attention(be->ctx, y, lse, x, NULL, NULL, attn_args[i].seq, attn_args[i].nseq, a);
+            check_value("attention", ref_attention, &attn_args[i], x, nx, y, ny, 2e-6);
+            be->attention_bwd(be->ctx, d, r, y, lse, x, attn_args[i].seq, attn_args[i].nseq, a);
             /* bits are equal over instruction sets (test_kernels), so one full check is enough */
-            check_grad("attention", ref_attention, &args[i], x, nx, r, ny, d, k ? 97 : 5, 2e-5);
+            check_grad("attention", ref_attention, &attn_args[i], x, nx, r, ny, d, k ? 97 : 5,
+                       2e-5);
         }
         free(x), free(r), free(y), free(d), free(lse);
     }
+}
+
+/* How far x is from want, in units of want's norm, over columns [lo, hi) of n rows of `width`. */
+static double distance(const float *x, const float *want, int64_t n, int64_t width, int64_t lo,
+                       int64_t hi)
+{
+    double diff = 0, norm = 0;
+
+    for (int64_t i = 0; i < n * width; i++)
+        if (i % width >= lo && i % width < hi) {
+            diff += ((double)x[i] - want[i]) * ((double)x[i] - want[i]);
+            norm += (double)want[i] * want[i];
+        }
+    return sqrt(diff / norm);
+}
+
+/* The half types against fp32 with operands that bf16 holds exactly: what is left is the rounding of
+ * probabilities and gradients, 2^-9 of each at most. */
+static void test_attention_half(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof attn_args / sizeof *attn_args; i++)
+        for (int ct = VL_COMPUTE_F32 + 1; ct < VL_COMPUTES; ct++) {
+            struct vl_attn a = attn_args[i].a;
+            const struct vl_seq *seq = attn_args[i].seq;
+            int nseq = attn_args[i].nseq;
+            int64_t N = ATTN_ROWS, W = (a.H + 2 * a.K) * a.D, O = a.H * a.D, key = a.H * a.D;
+            float *x = krand(N * W, 1.5f, 1), *r = krand(N * O, 1, 2), *lse = kzero(N * a.H);
+            float *y = kzero(N * O), *d = kzero(N * W), *y1 = kzero(N * O), *d1 = kzero(N * W);
+            struct vl_backend *be = kbest();
+
+            a.scale = 0.25f;
+            for (int64_t k = 0; k < N * W; k++)
+                x[k] = (float)round_bf16(x[k]);
+            be->attention(be->ctx, y, lse, x, NULL, NULL, seq, nseq, &a);
+            be->attention_bwd(be->ctx, d, r, y, lse, x, seq, nseq, &a);
+            a.ct = (enum vl_compute)ct;
+            be->attention(be->ctx, y1, lse, x, NULL, NULL, seq, nseq, &a);
+            be->attention_bwd(be->ctx, d1, r, y1, lse, x, seq, nseq, &a);
+            assert_true(distance(y1, y, N, O, 0, O) < 2e-3);
+            assert_true(distance(d1, d, N, W, 0, key) < 4e-3);
+            assert_true(distance(d1, d, N, W, key, key + a.K * a.D) < 4e-3);
+            assert_true(distance(d1, d, N, W, key + a.K * a.D, W) < 4e-3);
+            free(x), free(r), free(lse), free(y), free(d), free(y1), free(d1);
+        }
 }
 
 /* head: x = [x (M,C) | W (V,C)]; y = logp (M) | entropy (M) | sum_pi2 (M) | lse (M) */
@@ -571,12 +621,19 @@ static void test_adamw_unchanged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),        cmocka_unit_test(test_linear_bf16),
-        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_head_norm),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_swiglu),
-        cmocka_unit_test(test_attention),     cmocka_unit_test(test_head),
-        cmocka_unit_test(test_entropy_floor), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_adamw),         cmocka_unit_test(test_adamw_unchanged),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_bf16),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_head_norm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_half),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_entropy_floor),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_adamw_unchanged),
     };
     return cmocka_run_group_tests(tests, kset_open, kset_close);
 }
