@@ -31,9 +31,13 @@ static inline float vl_f16_to_f32(uint16_t h)
     uint32_t a = h & 0x7fff, u = (a << 13) + (112u << 23), small;
     float f = (float)(int32_t)a * 0x1p-24f; /* zero or subnormal: exact */
 
-    memcpy(&small, &f, 4); /* no branches: loops over it become vector code */
-    u = a < 0x400 ? small : u;
-    u |= (a >= 0x7c00 ? 0x7f800000u : 0) | (uint32_t)(h & 0x8000) << 16;
+    /* masks, no branches: loops over it become vector code */
+    uint32_t is_small = (uint32_t)((int32_t)(a - 0x400) >> 31),
+             is_finite = (uint32_t)((int32_t)(a - 0x7c00) >> 31);
+
+    memcpy(&small, &f, 4);
+    u = (small & is_small) | (u & ~is_small) | (0x7f800000u & ~is_finite) |
+        (uint32_t)(h & 0x8000) << 16;
     memcpy(&f, &u, 4);
     return f;
 }

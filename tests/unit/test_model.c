@@ -4,6 +4,7 @@
 #include "libverl/base/half.h"
 #include "libverl/model/tensors.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -168,7 +169,13 @@ static void test_half(void **state)
     (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float f = vl_f16_to_f32((uint16_t)h), b = vl_bf16_to_f32((uint16_t)h);
+        int exp = h >> 10 & 31, man = h & 0x3ff;
+        double value = exp == 31 ? (man ? NAN : INFINITY)
+                       : exp     ? ldexp(1024 + man, exp - 25)
+                                 : ldexp(man, -24);
 
+        assert_true(isnan(value) ? isnan(f) : f == (float)(h & 0x8000 ? -value : value));
+        assert_int_equal(!signbit(f), !(h & 0x8000));
         if (f == f)
             assert_int_equal(vl_f32_to_f16(f), h);
         if (b == b)
