@@ -45,7 +45,7 @@ ok "every line without a peer, and the block" '
         grep -Eq "^$l +(bf16|fp32) +[0-9.]+  - +-  - " out || { echo "no $l"; false; }
         grep -q "^| $l |" history.md
     done
-    [ "$(grep -c "^| toy *| bf16 | .* | *[0-9]* .*|$" out)" = 5 ]
+    [ "$(grep -Ec "^[|] toy *[|] (bf16|amx) [|] .* [|] *[0-9]* .*[|]$" out)" = 5 ]
     [ "$(grep -c "^| toy *| fp32 | " history.md)" = 5 ]
     grep -Eq "^## [0-9]{4}-[0-9]{2}-[0-9]{2}, " history.md
     grep -q "^verl [0-9.]* cpu " history.md
