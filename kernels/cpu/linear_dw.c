@@ -232,14 +232,21 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const flo
 void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
                       int64_t I, enum vl_compute ct, const struct vl_runs *runs)
 {
+    int64_t pairs, most = N, end;
     struct vl_dw d;
 
     if (ct == VL_COMPUTE_F32) {
         dw_f32(ctx, dw, dy, x, N, O, I);
         return;
     }
-    vl_cpu_dw_x(ctx, &d, x, 0, N, I, ct, runs);
-    vl_cpu_dw_add(ctx, &d, dw, dy, O, O);
+    cut_blocks(NULL, &pairs, 0, N, runs, ct);
+    if (pairs > N + PAIR_ROW) /* sequences of a few rows are mostly zeros: not all at once */
+        most = N * N / pairs + PAIR_ROW;
+    for (int64_t n = 0; n < N; n = end) {
+        end = vl_cpu_dw_end(n, most, N, runs);
+        vl_cpu_dw_x(ctx, &d, x, n, end - n, I, ct, runs);
+        vl_cpu_dw_add(ctx, &d, dw, dy + n * O, O, O);
+    }
 }
 
 /* ---- biases ---- */

@@ -334,6 +334,32 @@ static void test_half_cuts(void **state)
     free(x), free(dy), free(W), free(a), free(b), free(dx), free(lse), free(dlogp), free(y);
 }
 
+/* Nor where sequences are so short that their blocks, mostly zeros, are taken in pieces. */
+static void test_half_short(void **state)
+{
+    enum { N = 600, O = 20, I = 70, SEQS = 200 };
+    struct vl_backend *be = kbest();
+    float *x = krand(N * I, 1, 1), *dy = krand(N * O, 1, 2);
+    float *a = kzero(O * I), *b = kzero(O * I);
+    int64_t from[SEQS + 1] = { 0 };
+
+    (void)state;
+    for (int i = 0; i < SEQS; i++)
+        from[i + 1] = from[i] + (i == 100 ? 99 : i % 5 == 4 ? 1 : 2);
+    assert_true(from[SEQS] <= N);
+    for (int ct = VL_COMPUTE_F32 + 1; ct < VL_COMPUTES; ct++) {
+        memset(a, 0, O * I * sizeof *a);
+        memset(b, 0, O * I * sizeof *b);
+        be->linear_dw(be->ctx, a, dy, x, from[SEQS], O, I, (enum vl_compute)ct,
+                      &(struct vl_runs){ SEQS, from });
+        for (int i = 0; i < SEQS; i++)
+            be->linear_dw(be->ctx, b, dy + from[i] * O, x + from[i] * I, from[i + 1] - from[i], O,
+                          I, (enum vl_compute)ct, NULL);
+        assert_memory_equal(a, b, O * I * sizeof *a);
+    }
+    free(x), free(dy), free(a), free(b);
+}
+
 /* Sums over rows do not depend on where the batch is cut. */
 static void test_cuts(void **state)
 {
@@ -563,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_row_alone),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_half_cuts),
+        cmocka_unit_test(test_half_short),
         cmocka_unit_test(test_paged),
         cmocka_unit_test(test_attention_alone),
         cmocka_unit_test(test_attention_shared),
