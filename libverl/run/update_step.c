@@ -226,25 +226,33 @@ void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
 }
 
 /* This rank's rows among those with a valid token, cut by token cost. Rows without one add nothing
- * to any sum and are left out of the passes; pairs have one in both. */
+ * to any sum and are left out of the passes; pairs have one in both. Rows that share a prompt stay
+ * together: the prompt's gradient is summed before it is rounded to a half type, and a sum of parts
+ * rounded apart would be another one by that type's precision. */
 int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64_t n,
                            int64_t *count)
 {
-    int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0;
+    const struct vl_rows *r = &u->data.rows;
+    struct vl_micro_rule blocks = {
+        .max_rows = 1, .unit = unit(u), .share = u->o->share_prompts, .whole = 1
+    };
+    int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0, k, M;
     int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
+    int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
     int64_t *range = vl_alloc(sizeof *range * (size_t)(u->x->comm.size + 1));
-    int64_t k = unit(u);
     int rank = u->x->comm.rank;
 
     for (int64_t i = 0; i < n; i++)
-        if (u->data.valid[rows[i]]) {
-            cost[used / k] += vl_rows_tokens(&u->data.rows, rows[i]);
+        if (u->data.valid[rows[i]])
             list[used++] = rows[i];
-        }
-    vl_comm_cut(u->x->comm.size, cost, used / k, range);
-    *count = k * (range[rank + 1] - range[rank]);
-    memmove(list, list + k * range[rank], sizeof *list * (size_t)*count);
+    k = vl_micro_cut(r, list, 0, used, &blocks, first);
+    for (int64_t i = 0; i < k; i++)
+        vl_pack_extent(r, list + first[i], 0, first[i + 1] - first[i], blocks.share, &cost[i], &M);
+    vl_comm_cut(u->x->comm.size, cost, k, range);
+    *count = first[range[rank + 1]] - first[range[rank]];
+    memmove(list, list + first[range[rank]], sizeof *list * (size_t)*count);
     free(cost);
+    free(first);
     free(range);
     return list;
 }
