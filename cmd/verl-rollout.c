@@ -84,7 +84,7 @@ int main(int argc, char **argv)
             NULL, ROLLOUT "max_model_len", &o.max_model_len, "TOKENS", 2, 1 << 30,
             VL_F_PROV | VL_F_NULLABLE,
             "end rows at this length of prompt and response; null: refuse what does not fit"),
-        VL_OPT_REAL(NULL, ROLLOUT "gpu_memory_utilization", &o.memory, "X", 0.01, 1, 0,
+        VL_OPT_REAL(NULL, ROLLOUT "gpu_memory_utilization", &o.memory, "X", 0, 1, 0,
                     "share of free memory that the KV cache may take"),
         VL_OPT_GROUP("Input and output"),
         VL_OPT_TEXT("from-json", NULL, &o.from_json, "FILE", 0,
