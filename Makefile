@@ -91,7 +91,7 @@ BENCH    := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
-.PHONY: all bench check check-unit check-san check-clang check-learning demo demo-long format format-check fuzz help install clean bootstrap parts
+.PHONY: all bench check check-unit check-san check-clang check-exact check-learning demo demo-long format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
 all: parts $(BIN) $(PLUGINS) ## build every program into build/bin
@@ -198,6 +198,9 @@ demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and sc
 
 check-learning: all ## every algorithm from the demo's start to a mean reward of 0.8 (minutes)
 	scripts/check-learning
+
+check-exact: all ## bit-exactness of a model in the shape of Qwen2.5-0.5B (an hour, 14 GB of memory)
+	scripts/check-exact $(TYPES)
 
 fuzz: $(FUZZ) ## build the fuzz targets (tests/fuzz/run NAME SECONDS makes new inputs)
 
