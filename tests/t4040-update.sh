@@ -33,7 +33,7 @@ ok '--log: a line a step; what goes on keeps the lines it has; --keep-current ne
     [ \$(wc -l <l1.jsonl) = 9 ]
     (VL_STOP_AT=state-pruned verl-update -q -s l2 $sft --log l2.jsonl trainer.save_freq=2 -o m.dp & pid=\$!
     i=0; until [ -e l2/v000001 ] && grep -q '^State:.T' /proc/\$pid/status; do sleep 0.05; i=\$((i + 1)); [ \$i -lt 200 ]; done
-    kill -9 \$pid)
+    kill -9 \$pid; wait \$pid || :)
     echo '{\"of\": \"a step that was not published\"}' >>l2.jsonl
     verl-update -q -s l2 $sft --log l2.jsonl trainer.save_freq=2 -o m.dp
     cmp l1.jsonl l2.jsonl
