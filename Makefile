@@ -199,7 +199,7 @@ demo-long: all ## the demo's checks for three seeds, and with forced AVX2 and sc
 check-learning: all ## every algorithm from the demo's start to a mean reward of 0.8 (minutes)
 	scripts/check-learning
 
-check-exact: all ## bit-exactness of a model in the shape of Qwen2.5-0.5B (an hour, 14 GB of memory)
+check-exact: all ## bit-exactness of a model in the shape of Qwen2.5-0.5B (half an hour a type, 14 GB)
 	scripts/check-exact $(TYPES)
 
 fuzz: $(FUZZ) ## build the fuzz targets (tests/fuzz/run NAME SECONDS makes new inputs)
