@@ -1,8 +1,8 @@
-/* body_amx.h - the product with bf16 operands in the order of AMX tiles, on processors without them.
+/* body_amx.h - products of bf16 in the order of AMX tiles, on processors without them.
  *
- * What tdpbf16ps does to an output with up to 16 pairs (32 elements) of each operand: the even and the odd
- * elements are summed apart from zero, each step a fused multiply-add, and the sum of the two sums
- * is added to the accumulator; denormal operands and results count as zero. */
+ * What tdpbf16ps does to an output with up to 16 pairs (32 elements) of each operand: the even and
+ * the odd elements are summed apart from zero, each step a fused multiply-add, and the sum of the
+ * two sums is added to the accumulator; denormal operands and results count as zero. */
 
 #if defined(PLAIN)
 static void amx_block(float *c, const uint32_t *a, const uint32_t *b, int64_t bks, int64_t w,

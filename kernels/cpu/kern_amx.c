@@ -64,25 +64,44 @@ static void config_column(int rows, int w)
     set_config(&c);
 }
 
-/* Tile t, whose output is block (i, j) of 16 x 16. */
-#    define LOAD_C(t, i, j)  _tile_loadd(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
-#    define STORE_C(t, i, j) _tile_stored(t, c + (i)*16 * ldc + (j)*16, ldc * 4)
+/* Where tiles 1, 2 and 3 lie from tile 0, in floats: blocks of 16 x 16 beside and below it. */
+struct places {
+    int64_t t1, t2, t3;
+};
 
-/* 17 to 32 rows by 32 outputs; a step fetches `lines` lines from next on into the second-level cache. */
-static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t K2, int add, const char *next, int lines)
+static inline void begin(const float *c, int64_t ldc, struct places p, int add)
 {
     if (add) {
-        LOAD_C(0, 0, 0);
-        LOAD_C(1, 0, 1);
-        LOAD_C(2, 1, 0);
-        LOAD_C(3, 1, 1);
+        _tile_loadd(0, c, ldc * 4);
+        _tile_loadd(1, c + p.t1, ldc * 4);
+        _tile_loadd(2, c + p.t2, ldc * 4);
+        _tile_loadd(3, c + p.t3, ldc * 4);
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
+}
+
+static inline void end(float *c, int64_t ldc, struct places p)
+{
+    _tile_stored(0, c, ldc * 4);
+    _tile_stored(1, c + p.t1, ldc * 4);
+    _tile_stored(2, c + p.t2, ldc * 4);
+    _tile_stored(3, c + p.t3, ldc * 4);
+}
+
+static const struct places in_a_row = { 16, 32, 48 };
+
+/* 17 to 32 rows by 32 outputs; a step fetches `lines` lines from next on into the second-level
+ * cache. */
+static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
+                    int64_t bks, int64_t K2, int add, const char *next, int lines)
+{
+    const struct places square = { 16, 16 * ldc, 16 * ldc + 16 };
+
+    begin(c, ldc, square, add);
     for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
         for (int i = 0; i < lines; i++, next += 64)
             _mm_prefetch(next, _MM_HINT_T1);
@@ -95,27 +114,14 @@ static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    STORE_C(0, 0, 0);
-    STORE_C(1, 0, 1);
-    STORE_C(2, 1, 0);
-    STORE_C(3, 1, 1);
+    end(c, ldc, square);
 }
 
 /* 1 to 16 rows by 64 outputs. */
 static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                     int64_t bks, int64_t K2, int add)
 {
-    if (add) {
-        LOAD_C(0, 0, 0);
-        LOAD_C(1, 0, 1);
-        LOAD_C(2, 0, 2);
-        LOAD_C(3, 0, 3);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    begin(c, ldc, in_a_row, add);
     for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
         _tile_loadd(4, a + k, lda * 4);
         _tile_loadd(6, b, bks * 4);
@@ -127,10 +133,7 @@ static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
         _tile_loadd(7, b + 48, bks * 4);
         _tile_dpbf16ps(3, 4, 7);
     }
-    STORE_C(0, 0, 0);
-    STORE_C(1, 0, 1);
-    STORE_C(2, 0, 2);
-    STORE_C(3, 0, 3);
+    end(c, ldc, in_a_row);
 }
 
 /* 64 outputs. Few rows leave no time to fetch ahead, and the processor does it by itself then. */
@@ -163,7 +166,7 @@ static void column(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const 
         if (m == 0 || M - m < 16)
             config_column(M - m < 16 ? (int)(M - m) : 16, (int)w);
         if (add)
-            LOAD_C(0, 0, 0);
+            _tile_loadd(0, c, ldc * 4);
         else
             _tile_zero(0);
         for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
@@ -171,7 +174,7 @@ static void column(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const 
             _tile_loadd(6, b + k * bks, bks * 4);
             _tile_dpbf16ps(0, 4, 6);
         }
-        STORE_C(0, 0, 0);
+        _tile_stored(0, c, ldc * 4);
     }
 }
 
@@ -227,10 +230,7 @@ static void k_keys_amx(float *s, int64_t lds, const uint32_t *q, int64_t ldq,
 static void values_64(float *c, int64_t ldc, const uint32_t *p, int64_t ldp,
                       const uint32_t *const *v, int64_t ldv, int64_t n, int64_t blocks)
 {
-    LOAD_C(0, 0, 0);
-    LOAD_C(1, 0, 1);
-    LOAD_C(2, 0, 2);
-    LOAD_C(3, 0, 3);
+    begin(c, ldc, in_a_row, 1);
     for (int64_t i = 0; i < blocks; i++) {
         _tile_loadd(6, p + i * 8, ldp * 4);
         _tile_loadd(7, v[i] + n, ldv * 4);
@@ -242,10 +242,7 @@ static void values_64(float *c, int64_t ldc, const uint32_t *p, int64_t ldp,
         _tile_loadd(7, v[i] + n + 48, ldv * 4);
         _tile_dpbf16ps(3, 6, 7);
     }
-    STORE_C(0, 0, 0);
-    STORE_C(1, 0, 1);
-    STORE_C(2, 0, 2);
-    STORE_C(3, 0, 3);
+    end(c, ldc, in_a_row);
 }
 
 static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,

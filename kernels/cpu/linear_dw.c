@@ -84,11 +84,6 @@ struct vl_dw_block {
     int64_t row, rows, pair;
 };
 
-static int64_t block_pairs(enum vl_compute ct, int64_t rows)
-{
-    return vl_cpu_depth(ct, rows);
-}
-
 /* Cuts rows [r0, r0 + N) at runs' bounds; runs NULL: one sequence. Returns how many blocks. */
 static int64_t cut_blocks(struct vl_dw_block *b, int64_t *pairs, int64_t r0, int64_t N,
                           const struct vl_runs *runs, enum vl_compute ct)
@@ -105,7 +100,7 @@ static int64_t cut_blocks(struct vl_dw_block *b, int64_t *pairs, int64_t r0, int
 
             if (b)
                 b[n] = (struct vl_dw_block){ from - r0, rows, at };
-            at += block_pairs(ct, rows);
+            at += vl_cpu_depth(ct, rows);
             n++;
         }
     }
@@ -138,7 +133,7 @@ static void px_task(void *arg, int64_t t, int thread)
 {
     const struct half *j = arg;
     const struct vl_dw_block *b = j->block + t;
-    int64_t nr = j->c->k.nr, pairs = block_pairs(j->ct, b->rows);
+    int64_t nr = j->c->k.nr, pairs = vl_cpu_depth(j->ct, b->rows);
 
     (void)thread;
     for (int64_t k = 0; k < pairs; k++)
@@ -160,7 +155,7 @@ static void at_task(void *arg, int64_t t, int thread)
     const struct half *j = arg;
     const struct vl_dw_block *b = j->block + t % j->blocks;
     int64_t o = t / j->blocks * AT_COLS, end = o + AT_COLS < j->O ? o + AT_COLS : j->O;
-    int64_t pairs = block_pairs(j->ct, b->rows);
+    int64_t pairs = vl_cpu_depth(j->ct, b->rows);
 
     (void)thread;
     for (; o < end; o += 16)
@@ -213,7 +208,6 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const flo
                       .I = d->I,
                       .ldy = ldy,
                       .pairs = d->pairs,
-                      .lda = d->pairs,
                       .blocks = d->blocks,
                       .rows = AT_COLS,
                       .np = vl_cpu_panels(c, d->I) };

@@ -224,6 +224,12 @@ struct vl_backend {
                 int64_t *changed);
 };
 
+/* bf16 or amx, whichever is faster there. */
+static inline enum vl_compute vl_compute_half(const struct vl_backend *be)
+{
+    return be->best == VL_COMPUTE_F32 ? VL_COMPUTE_BF16 : be->best;
+}
+
 /* The built-in CPU backend. isa: NULL or "auto", "amx", "avx512bf16", "avx512", "avx2", "scalar" (C),
  * "plain" (C without the fma instruction: slow); VL_ISA in the environment overrides auto. threads
  * 0: the affinity mask and cgroup divided by local_ranks, or OMP_NUM_THREADS. VL_E_UNAVAIL when the

@@ -7,6 +7,7 @@
  * to the file meanwhile. */
 #include "libverl/model/read.h"
 
+#include "libverl/base/fmath.h"
 #include "libverl/base/half.h"
 #include "libverl/engine/backend.h"
 
@@ -47,10 +48,7 @@ static void widen_f16(float *x, const uint16_t *h, int64_t n)
 
 static uint32_t bits(float x)
 {
-    uint32_t u;
-
-    memcpy(&u, &x, 4);
-    return u;
+    return (uint32_t)vl_float_bits(x);
 }
 
 /* The index of the first that is not finite, or -1. An exponent of all ones carries into the sign. */

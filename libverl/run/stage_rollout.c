@@ -549,8 +549,8 @@ static int open_model(struct rollout *r, struct vl_err *e)
     }
     if (!vl_infer_open(r->x, &r->f, &r->in, path, "actor_rollout_ref.model.path", VL_HEAD_LM,
                        compute, e) &&
-        half && r->f.be->best == VL_COMPUTE_AMX)
-        r->f.compute = VL_COMPUTE_AMX;
+        half)
+        r->f.compute = vl_compute_half(r->f.be);
     return e->code;
 }
 

@@ -264,7 +264,7 @@ static int open_all(struct bench *b, const struct kind *k, struct vl_err *e)
     if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, 0, e) ||
         vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e))
         return e->code;
-    o.compute = b->half && b->be->best == VL_COMPUTE_AMX ? VL_COMPUTE_AMX : b->compute;
+    o.compute = b->half ? vl_compute_half(b->be) : b->compute;
     if (vl_engine_load(&b->engine, b->model, b->be, &o, (int)b->threads, e))
         return e->code;
     make_rows(b);
@@ -361,8 +361,8 @@ static int parse(struct bench *b, const struct kind **k, int argc, char **argv)
             b->model_dir = v;
         else if (argv[i][1] == 'i')
             b->least = atof(v);
-        else if (argv[i][1] == 'c' && (b->half = !strcmp(v, "half")))
-            b->compute = VL_COMPUTE_BF16;
+        else if (argv[i][1] == 'c' && !strcmp(v, "half"))
+            b->half = 1;
         else if (argv[i][1] == 'c' && vl_compute_named(v) < VL_COMPUTES)
             b->compute = vl_compute_named(v);
         else

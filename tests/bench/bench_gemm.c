@@ -219,7 +219,7 @@ int main(int argc, char **argv)
     threads = threads > 0 ? threads : 1;
     least = argc > 7 ? atof(argv[7]) : least;
     if (!vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&c, VL_COMPUTE_F32, &e))
-        (void)!measure_model(&c, be->best == VL_COMPUTE_AMX ? VL_COMPUTE_AMX : VL_COMPUTE_BF16, &e);
+        (void)!measure_model(&c, vl_compute_half(be), &e);
     if (e.code)
         fprintf(stderr, "bench_gemm: %s\n", e.msg);
     if (be)
