@@ -132,7 +132,7 @@ $nap
 SH
 # starts verl-reward with three deaf scorers and waits until their children run
 start() {
-    env --default-signal=INT "$@" verl-reward -q -m . -i hang.dp --command 'sh deaf.sh; :' -j 3 -o no.dp 2>err &
+    env --default-signal=INT,HUP "$@" verl-reward -q -m . -i hang.dp --command 'sh deaf.sh; :' -j 3 -o no.dp 2>err &
     pid=$!
     i=0
     while [ "$(pgrep -fc "^$nap")" -lt 6 ] && [ $i -lt 1200 ]; do sleep 0.05; i=$((i + 1)); done
