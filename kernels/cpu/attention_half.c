@@ -12,7 +12,6 @@
  * out for each row by itself. */
 #include "kernels/cpu/attn.h"
 
-#include "libverl/base/fmath.h"
 #include "libverl/base/mem.h"
 
 #include <string.h>
@@ -183,9 +182,9 @@ static int64_t find_places(struct job *j, int64_t nseq, void *kcache, void *vcac
 /* ---- a block of query rows ---- */
 
 struct work {
-    uint32_t *q, *p, *spare; /* (M, Dp/2), (M, ld/2), two blocks of values */
-    float *o, *s, *sum;      /* (M, Dp), (M, ld), (M) */
-    const uint32_t **k, **v; /* (ld/16) */
+    uint32_t *q, *p, *spare;  /* (M, Dp/2), (M, ld/2), two blocks of values */
+    float *o, *s, *max, *sum; /* (M, Dp), (M, ld), (M) */
+    const uint32_t **k, **v;  /* (ld/16) */
 };
 
 /* M items of a block, ld keys. Tiles may reach over the last rows, those of weigh_apart by 16. */
@@ -198,6 +197,7 @@ static void carve(struct vl_arena *ar, struct work *w, int64_t M, int64_t ld, in
     w->spare = vl_arena_take(ar, VL_PAGE * D, sizeof *w->spare);
     w->o = vl_arena_take(ar, rows * D, sizeof *w->o);
     w->s = vl_arena_take(ar, rows * keys, sizeof *w->s);
+    w->max = vl_arena_take(ar, rows, sizeof *w->max);
     w->sum = vl_arena_take(ar, rows, sizeof *w->sum);
     w->k = vl_arena_take(ar, keys / VL_PAGE, sizeof *w->k);
     w->v = vl_arena_take(ar, keys / VL_PAGE, sizeof *w->v);
@@ -212,12 +212,11 @@ static void load_queries(const struct job *j, const struct vl_attn_block *b, int
 
     for (int64_t m = 0; m < b->rows * G; m++) {
         uint32_t *to = w->q + m * pairs;
+        const float *q = j->qkv + (row0 + m / G) * row_width(a) + (b->head * G + m % G) * D;
 
-        memcpy(w->o, j->qkv + (row0 + m / G) * row_width(a) + (b->head * G + m % G) * D,
-               (size_t)D * sizeof *w->o);
-        j->c->k.scale(w->o, a->scale, D);
-        j->c->k.to_bf16((uint16_t *)to, w->o, D);
-        memset(to + used, 0, (size_t)(pairs - used) * sizeof *to);
+        j->c->k.scaled16((uint16_t *)to, q, a->scale, D);
+        for (int64_t i = used; i < pairs; i++)
+            to[i] = 0;
     }
 }
 
@@ -295,30 +294,32 @@ static void block_task(void *arg, int64_t i, int thread)
     int64_t G = a->H / a->K, M = b->rows * G, D = a->D, Dp = vl_attn_padded(a);
     int64_t t0 = s->pos + b->row, row0 = s->row + b->row;
     int64_t b0 = key_from(a, t0) / VL_PAGE, n = blocks_to(t0 + b->rows) - b0, c0 = b0 * VL_PAGE;
+    int64_t ld = n * VL_PAGE;
     struct vl_arena ar = { .base = (char *)(j->buf + (size_t)thread * j->stride) };
     struct work w;
 
-    carve(&ar, &w, M, n * VL_PAGE, Dp);
+    carve(&ar, &w, M, ld, Dp);
     for (int64_t x = 0; x < n; x++) {
         w.k[x] = block_of(at->k, a, at->page, c0 + x * VL_PAGE, b->head);
         w.v[x] = block_of(at->v, a, at->page, c0 + x * VL_PAGE, b->head);
     }
     load_queries(j, b, row0, &w);
-    (a->ct == VL_COMPUTE_BF16 ? k->keys16 : k->keys_amx)(w.s, n * VL_PAGE, w.q, Dp / 2, w.k, n, M,
-                                                         Dp / 2);
+    (a->ct == VL_COMPUTE_BF16 ? k->keys16 : k->keys_amx)(w.s, ld, w.q, Dp / 2, w.k, n, M, Dp / 2);
     for (int64_t m = 0; m < M; m++) {
         int64_t t = t0 + m / G;
-        float max;
 
-        k->softmax16((uint16_t *)(w.p + m * n * VL_PAGE / 2), w.s + m * n * VL_PAGE, n * VL_PAGE,
-                     key_from(a, t) - c0, t + 1 - c0, &max, w.sum + m);
-        if (j->lse)
-            j->lse[(row0 + m / G) * a->H + b->head * G + m % G] = max + vl_logf(w.sum[m]);
+        k->softmax16((uint16_t *)(w.p + m * ld / 2), w.s + m * ld, ld, key_from(a, t) - c0,
+                     t + 1 - c0, w.max + m, w.sum + m);
     }
     weigh(j, &w, b0, n, t0, b->rows);
     for (int64_t m = 0; m < M; m++)
-        k->divide(j->out + ((row0 + m / G) * a->H + b->head * G + m % G) * D, w.o + m * Dp,
-                  w.sum[m], D);
+        k->scaled(j->out + ((row0 + m / G) * a->H + b->head * G + m % G) * D, w.o + m * Dp,
+                  1.0f / w.sum[m], D);
+    if (!j->lse)
+        return;
+    k->math(VL_MATH_LOG, w.sum, w.sum, M);
+    for (int64_t m = 0; m < M; m++)
+        j->lse[(row0 + m / G) * a->H + b->head * G + m % G] = w.max[m] + w.sum[m];
 }
 
 void vl_attn_half(struct vl_cpu *c, float *out, float *lse, const float *qkv, const void *kcache,

@@ -28,35 +28,50 @@ static int k_finite16(const uint32_t *x, int64_t n)
     return !(any & 0x80008000u);
 }
 
-/* Element i of a row, or -inf outside [lo, hi). */
-VL_INL vf visible(const float *s, int64_t i, int64_t lo, int64_t hi)
+VL_INL void half_zero(uint16_t *p, int64_t from, int64_t to)
 {
-    vf v = v_load(s + i);
-
-    if (i < lo)
-        v = v_from(v, (int)(lo - i), -INFINITY);
-    return i + VL_LANES > hi ? v_keep(v, (int)(hi - i), -INFINITY) : v;
+    for (int64_t i = from; i < to; i += VL_LANES)
+        half_store(p + i, v_set1(0));
 }
 
 static void k_softmax16(uint16_t *p, const float *s, int64_t n, int64_t lo, int64_t hi, float *max,
                         float *sum)
 {
-    int64_t a = lo & ~(int64_t)15, b = (hi + 15) & ~(int64_t)15;
-    vf m = v_set1(-INFINITY), t = v_set1(0);
+    int64_t a = lo & ~(int64_t)15, end = (hi - 1) & ~(int64_t)15; /* of the first and last lanes */
+    vf first = v_load(s + a), last = v_load(s + end), t;
+    vf m = v_max(v_inside(first, a, lo, hi, -INFINITY), v_inside(last, end, lo, hi, -INFINITY));
 
-    for (int64_t i = a; i < b; i += VL_LANES)
-        m = v_max(m, visible(s, i, lo, hi));
-    *max = v_hmax(m);
-    m = v_set1(*max);
-    memset(p, 0, (size_t)a * sizeof *p);
-    for (int64_t i = a; i < b; i += VL_LANES) {
-        vf e = v_exp(v_sub(visible(s, i, lo, hi), m));
+    for (int64_t i = a + VL_LANES; i < end; i += VL_LANES)
+        m = v_max(m, v_load(s + i));
+    m = v_set1(*max = v_hmax(m));
+    half_zero(p, 0, a);
+    half_zero(p, end + VL_LANES, n);
+    t = v_exp_inside(v_sub(first, m), a, lo, hi);
+    half_store(p + a, t);
+    for (int64_t i = a + VL_LANES; i < end; i += VL_LANES) {
+        vf e = v_exp(v_sub(v_load(s + i), m));
 
         t = v_add(t, e);
         half_store(p + i, e);
     }
-    memset(p + b, 0, (size_t)(n - b) * sizeof *p);
+    if (end > a) {
+        last = v_exp_inside(v_sub(last, m), end, lo, hi);
+        t = v_add(t, last);
+        half_store(p + end, last);
+    }
     *sum = v_sum(t);
+}
+
+static void k_scaled16(uint16_t *y, const float *x, float a, int64_t n)
+{
+    int64_t i = 0;
+
+    for (; i + VL_LANES <= n; i += VL_LANES)
+        half_store(y + i, v_mul(v_load(x + i), v_set1(a)));
+    for (; i < n; i++)
+        y[i] = bf16_of(x[i] * a);
+    if (n & 1)
+        y[n] = 0;
 }
 
 static void k_softmax_bwd16(uint16_t *p, uint16_t *ds16, float *ds, const float *s, int64_t n,
@@ -66,13 +81,8 @@ static void k_softmax_bwd16(uint16_t *p, uint16_t *ds16, float *ds, const float 
         vf e = v_set1(0), d = e;
 
         if (i + VL_LANES > lo && i < hi) {
-            e = v_exp(v_sub(visible(s, i, lo, hi), v_load(lse + i)));
-            d = v_sub(v_load(ds + i), v_load(delta + i));
-            if (i < lo)
-                d = v_from(d, (int)(lo - i), 0);
-            if (i + VL_LANES > hi)
-                d = v_keep(d, (int)(hi - i), 0);
-            d = v_mul(e, d);
+            e = v_exp_inside(v_sub(v_load(s + i), v_load(lse + i)), i, lo, hi);
+            d = v_mul(e, v_inside(v_sub(v_load(ds + i), v_load(delta + i)), i, lo, hi, 0));
         }
         v_store(ds + i, d);
         half_store(p + i, e);

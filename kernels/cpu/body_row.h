@@ -43,7 +43,13 @@ static void k_scale(float *x, float a, int64_t n)
 static void k_divide(float *y, const float *x, float a, int64_t n)
 {
     VL_EACH (n)
-        v_store_n(y + i, v_add(v_div(v_load_n(x + i, n - i), v_set1(a)), v_set1(0)), n - i);
+        v_store_n(y + i, v_div(v_load_n(x + i, n - i), v_set1(a)), n - i);
+}
+
+static void k_scaled(float *y, const float *x, float a, int64_t n)
+{
+    VL_EACH (n)
+        v_store_n(y + i, v_add(v_mul(v_load_n(x + i, n - i), v_set1(a)), v_set1(0)), n - i);
 }
 
 static float k_rmsnorm(float *y, const float *x, const float *w, int64_t C, float eps)
@@ -129,19 +135,15 @@ static void k_swiglu_bwd(float *dg, float *du, const float *dh, const float *g, 
 
 static void k_softmax(float *s, int64_t lo, int64_t hi, float *max, float *sum)
 {
-    int64_t a = lo & ~(int64_t)15, b = (hi + 15) & ~(int64_t)15;
+    int64_t a = lo & ~(int64_t)15, end = (hi - 1) & ~(int64_t)15; /* of the first and last lanes */
     vf m = v_set1(-INFINITY), t = v_set1(0);
 
-    for (int64_t i = a; i < lo; i++)
-        s[i] = -INFINITY;
-    for (int64_t i = hi; i < b; i++)
-        s[i] = -INFINITY;
-    for (int64_t i = a; i < b; i += VL_LANES)
-        m = v_max(m, v_load(s + i));
+    for (int64_t i = a; i <= end; i += VL_LANES)
+        m = v_max(m, v_inside(v_load(s + i), i, lo, hi, -INFINITY));
     *max = v_hmax(m);
     m = v_set1(*max);
-    for (int64_t i = a; i < b; i += VL_LANES) {
-        vf p = v_exp(v_sub(v_load(s + i), m));
+    for (int64_t i = a; i <= end; i += VL_LANES) {
+        vf p = v_exp_inside(v_sub(v_load(s + i), m), i, lo, hi);
 
         t = v_add(t, p);
         v_store(s + i, p);
@@ -154,15 +156,15 @@ static void k_softmax_bwd(float *p, float *ds, int64_t c0, int64_t c1, int64_t l
 {
     vf l = v_set1(lse), d = v_set1(delta);
 
-    for (int64_t i = c0; i < lo; i++)
-        p[i] = -INFINITY, ds[i] = 0;
-    for (int64_t i = hi; i < c1; i++)
-        p[i] = -INFINITY, ds[i] = 0;
     for (int64_t i = c0; i < c1; i += VL_LANES) {
-        vf e = v_exp(v_sub(v_load(p + i), l));
+        vf e = v_set1(0), x = e;
 
+        if (i + VL_LANES > lo && i < hi) {
+            e = v_exp_inside(v_sub(v_load(p + i), l), i, lo, hi);
+            x = v_mul(e, v_inside(v_sub(v_load(ds + i), d), i, lo, hi, 0));
+        }
         v_store(p + i, e);
-        v_store(ds + i, v_mul(e, v_sub(v_load(ds + i), d)));
+        v_store(ds + i, x);
     }
 }
 
@@ -178,9 +180,8 @@ static void k_part(struct vl_part *o, const float *z, int64_t n)
     VL_EACH (n) {
         vf d = v_max(floor, v_sub(v_load_n(z + i, n - i), m)), p;
 
-        if (n - i < VL_LANES)
-            d = v_keep(d, (int)(n - i), -1000);
-        p = v_exp(d); /* exactly 0 at -1000 */
+        d = v_keep(d, (int)(n - i), 0);
+        p = v_keep(v_exp(d), (int)(n - i), 0);
         s = v_add(s, p);
         e = v_fma(p, d, e);
         q = v_fma(p, p, q);

@@ -9,7 +9,8 @@
         .add = k_add, .scale = k_scale, .divide = k_divide, .rmsnorm = k_rmsnorm,                  \
         .rmsnorm_dx = k_rmsnorm_dx, .rmsnorm_dw = k_rmsnorm_dw, .rope = k_rope,                    \
         .swiglu = k_swiglu, .swiglu_bwd = k_swiglu_bwd, .softmax = k_softmax,                      \
-        .softmax_bwd = k_softmax_bwd, .softmax16 = k_softmax16, .softmax_bwd16 = k_softmax_bwd16,  \
-        .part = k_part, .finite = k_finite, .head_dz = k_head_dz, .exp_sub = k_exp_sub,            \
-        .adamw = k_adamw, .sgd = k_sgd, .sumsq = k_sumsq,                                          \
+        .softmax_bwd = k_softmax_bwd, .softmax16 = k_softmax16, .scaled = k_scaled,                \
+        .scaled16 = k_scaled16, .softmax_bwd16 = k_softmax_bwd16, .part = k_part,                  \
+        .finite = k_finite, .head_dz = k_head_dz, .exp_sub = k_exp_sub, .adamw = k_adamw,          \
+        .sgd = k_sgd, .sumsq = k_sumsq,                                                            \
     }

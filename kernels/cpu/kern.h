@@ -89,7 +89,10 @@ struct vl_kern {
     float (*dot)(const float *a, const float *b, int64_t n);
     void (*add)(float *y, const float *x, int64_t n);
     void (*scale)(float *x, float a, int64_t n);
-    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a, never -0 */
+    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a */
+
+    void (*scaled)(float *y, const float *x, float a, int64_t n);      /* y = x a, never -0 */
+    void (*scaled16)(uint16_t *y, const float *x, float a, int64_t n); /* to_bf16 of x a */
 
     float (*rmsnorm)(float *y, const float *x, const float *w, int64_t C, float eps); /* rstd */
     void (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *w, float rstd,

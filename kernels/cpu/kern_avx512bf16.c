@@ -23,6 +23,7 @@ void vl_kern_use_avx512bf16(struct vl_kern *k)
     k->values16 = k_values16;
     k->finite16 = k_finite16;
     k->softmax16 = k_softmax16;
+    k->scaled16 = k_scaled16;
     k->softmax_bwd16 = k_softmax_bwd16;
 }
 #endif

@@ -39,6 +39,20 @@ VL_INL vf v_from(vf a, int n, float fill)
     return v_from_n(a, n < VL_LANES ? n : VL_LANES, fill);
 }
 
+/* v = elements i .. of a row, `fill` outside [lo, hi). */
+VL_INL vf v_inside(vf v, int64_t i, int64_t lo, int64_t hi, float fill)
+{
+    if (i < lo)
+        v = v_from(v, (int)(lo - i), fill);
+    return i + VL_LANES > hi ? v_keep(v, (int)(hi - i), fill) : v;
+}
+
+/* exp of lanes inside [lo, hi), 0 outside: not by exp(-inf), since underflow takes 150 cycles. */
+VL_INL vf v_exp_inside(vf v, int64_t i, int64_t lo, int64_t hi)
+{
+    return v_inside(v_exp(v_inside(v, i, lo, hi, 0)), i, lo, hi, 0);
+}
+
 /* n >= 16 loads all lanes; missing lanes are 0 */
 VL_INL vf v_load_n(const float *p, int64_t n)
 {

@@ -1,5 +1,6 @@
-/* bench_kernels - rates of the CPU backend's operations. usage: bench_kernels [ISA [THREADS]]
+/* bench_kernels - rates of the CPU backend's operations. usage: bench_kernels [ISA [THREADS [WHAT]]]
  *
+ * WHAT: linear, attention, decode or head alone.
  * Prints the best of several samples: on a shared machine the best is the least disturbed one. With
  * one thread the time is that of the CPU, which other programs disturb less. */
 #include "libverl/engine/backend.h"
@@ -266,6 +267,11 @@ static void bench_head(void)
         }
 }
 
+static int wanted(int argc, char **argv, const char *what)
+{
+    return argc < 4 || strcmp(argv[3], what) == 0;
+}
+
 int main(int argc, char **argv)
 {
     struct vl_err e = { 0 };
@@ -277,13 +283,16 @@ int main(int argc, char **argv)
     if (argc > 2 && atoi(argv[2]) == 1)
         clock_used = CLOCK_PROCESS_CPUTIME_ID;
     printf("%s\n", be->name);
-    bench_linear();
-    for (int ct = 0; ct < VL_COMPUTES; ct++) {
+    if (wanted(argc, argv, "linear"))
+        bench_linear();
+    for (int ct = 0; ct < VL_COMPUTES && wanted(argc, argv, "attention"); ct++)
         bench_attention((enum vl_compute)ct);
+    for (int ct = 0; ct < VL_COMPUTES && wanted(argc, argv, "decode"); ct++) {
         bench_decode((enum vl_compute)ct, 64);
         bench_decode((enum vl_compute)ct, 512);
     }
-    bench_head();
+    if (wanted(argc, argv, "head"))
+        bench_head();
     be->close(be);
     return 0;
 }
