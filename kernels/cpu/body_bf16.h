@@ -136,6 +136,34 @@ static void k_turn(void *to, int64_t ldy, const void *from, int64_t ldx, int64_t
             memcpy(y + k * ldy + 4 * i, x + i * ldx + 4 * k, 4);
 }
 
+/* The pairs of two rows of bf16 side by side. */
+static void k_pair16(uint32_t *y, const uint16_t *x0, const uint16_t *x1, int64_t n)
+{
+    int64_t i = 0;
+
+#if VL_SIMD == 16
+    for (; i + 16 <= n; i += 16) {
+        __m512i lo = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x0 + i)));
+        __m512i hi = _mm512_setzero_si512();
+
+        if (x1)
+            hi = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(x1 + i)));
+        _mm512_storeu_si512(y + i, _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16)));
+    }
+#elif VL_SIMD == 8
+    for (; i + 8 <= n; i += 8) {
+        __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(x0 + i)));
+        __m256i hi = _mm256_setzero_si256();
+
+        if (x1)
+            hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(x1 + i)));
+        _mm256_storeu_si256((__m256i *)(y + i), _mm256_or_si256(lo, _mm256_slli_epi32(hi, 16)));
+    }
+#endif
+    for (; i < n; i++)
+        y[i] = (uint32_t)x0[i] | (uint32_t)(x1 ? x1[i] : 0) << 16;
+}
+
 static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
                      int64_t pairs, int64_t n)
 {
@@ -143,6 +171,16 @@ static void k_pair_t(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int6
 
     for (int64_t k = 0; 2 * k < rows; k++)
         k_pair(t[k], x + 2 * k * ldx, 2 * k + 1 < rows ? x + (2 * k + 1) * ldx : NULL, n);
+    k_turn(y, ldy, t[0], 16, pairs, n);
+}
+
+static void k_pair16_t(uint32_t *y, int64_t ldy, const uint16_t *x, int64_t ldx, int64_t rows,
+                       int64_t pairs, int64_t n)
+{
+    uint32_t t[16][16] = { { 0 } };
+
+    for (int64_t k = 0; 2 * k < rows; k++)
+        k_pair16(t[k], x + 2 * k * ldx, 2 * k + 1 < rows ? x + (2 * k + 1) * ldx : NULL, n);
     k_turn(y, ldy, t[0], 16, pairs, n);
 }
 

@@ -3,8 +3,6 @@
  * Sums use 16 lanes, lane j taking elements j, j + 16, ..., missing ones as zero, then the tree
  * of v_sum. */
 
-#define VL_EACH(n) for (int64_t i = 0; i < (n); i += VL_LANES)
-
 static void k_math(enum vl_math f, float *y, const float *x, int64_t n)
 {
     VL_EACH (n) {
@@ -52,17 +50,13 @@ static void k_scaled(float *y, const float *x, float a, int64_t n)
         v_store_n(y + i, v_add(v_mul(v_load_n(x + i, n - i), v_set1(a)), v_set1(0)), n - i);
 }
 
-static float k_rmsnorm(float *y, const float *x, const float *w, int64_t C, float eps)
+static void k_norm(float *y, const float *x, const float *w, float r, int64_t n)
 {
-    float rstd = 1.0f / sqrtf(k_dot(x, x, C) / (float)C + eps);
-    vf r = v_set1(rstd);
+    VL_EACH (n) {
+        vf v = v_mul(v_mul(v_load_n(x + i, n - i), v_set1(r)), v_load_n(w + i, n - i));
 
-    VL_EACH (C) {
-        vf v = v_mul(v_mul(v_load_n(x + i, C - i), r), v_load_n(w + i, C - i));
-
-        v_store_n(y + i, v, C - i);
+        v_store_n(y + i, v, n - i);
     }
-    return rstd;
 }
 
 /* g = dy w: dx = rstd g - x rstd^3 mean(g x) */
@@ -117,19 +111,16 @@ static void k_swiglu(float *h, const float *g, const float *u, int64_t F)
         v_store_n(h + i, v_mul(v_silu(v_load_n(g + i, F - i)), v_load_n(u + i, F - i)), F - i);
 }
 
-/* s = sigmoid(g): du = dh g s; dg = dh u s (1 + g (1 - s)) */
-static void k_swiglu_bwd(float *dg, float *du, const float *dh, const float *g, const float *u,
-                         int64_t F)
+static void k_swiglu_bwd(float *dg, float *du, float *h, const float *dh, const float *g,
+                         const float *u, int64_t F)
 {
-    const vf one = v_set1(1);
-
     VL_EACH (F) {
-        vf gi = v_load_n(g + i, F - i), d = v_load_n(dh + i, F - i), s = v_sigmoid(gi);
-        vf t = v_mul(s, v_fma(gi, v_sub(one, s), one));
+        struct swiglu_grad r =
+            swiglu_grad(v_load_n(dh + i, F - i), v_load_n(g + i, F - i), v_load_n(u + i, F - i));
 
-        t = v_mul(v_mul(d, v_load_n(u + i, F - i)), t);
-        v_store_n(du + i, v_mul(d, v_mul(gi, s)), F - i);
-        v_store_n(dg + i, t, F - i);
+        v_store_n(dg + i, r.dg, F - i);
+        v_store_n(du + i, r.du, F - i);
+        v_store_n(h + i, r.h, F - i);
     }
 }
 

@@ -77,6 +77,25 @@ void *vl_cpu_piece(struct vl_cpu *c, size_t bytes);
 void vl_cpu_piece_free(struct vl_cpu *c, void *p);
 int vl_cpu_count(int local_ranks); /* threads by affinity mask, cgroup and OMP_NUM_THREADS */
 
+/* An operand's rows; from row m0 on; and what is behind the n elements of one of a half type. */
+static inline struct vl_rows vl_cpu_rows_of(const void *x, int64_t I, enum vl_compute ct)
+{
+    return (struct vl_rows){ .f = ct == VL_COMPUTE_F32 ? x : NULL,
+                             .h = ct == VL_COMPUTE_F32 ? NULL : x,
+                             .ld = vl_cpu_depth(ct, I) };
+}
+static inline void vl_cpu_pad(uint16_t *row, int64_t n, enum vl_compute ct)
+{
+    for (int64_t i = n; i < 2 * vl_cpu_depth(ct, n); i++)
+        row[i] = 0;
+}
+/* Asks for n floats, to be in the second-level cache when a product is done: columns of a tile are too
+ * short for the processor to see them coming. */
+static inline void vl_cpu_fetch(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        __builtin_prefetch(x + i, 0, 2);
+}
 /* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by all threads. */
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);
@@ -90,20 +109,23 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
                     int64_t M, const struct vl_weight *w, int64_t p, int64_t next, int64_t o0,
                     int64_t n, int add);
 int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n);
+/* Rows of a task of N x panels tiles, K elements deep. */
+int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
+                         enum vl_compute ct);
 
-/* dW in a half type in two steps: x's rows r0 .. r0+N as the product reads them, made once; then dW
- * (O, I) += dy^T x for any number of dy (N, ldy) over these rows. Scratch; valid until the next x. r0 is
- * 0 or what vl_cpu_dw_end gave. */
+/* dW in a half type in two steps: an operand's rows r0 .. r0+N as the product reads them, made once;
+ * then dW (O, I) += dy^T x for any number of dy (N, ldy) over these rows, bf16. Scratch; valid until the
+ * next x. r0 is 0 or what vl_cpu_dw_end gave. */
 struct vl_dw {
     enum vl_compute ct;
     const struct vl_dw_block *block;
     uint32_t *px;
     int64_t I, pairs, blocks;
 };
-void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const float *x, int64_t r0, int64_t N,
-                 int64_t I, enum vl_compute ct, const struct vl_runs *runs);
-void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const float *dy, int64_t ldy,
-                   int64_t O);
+void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
+                 enum vl_compute ct, const struct vl_runs *runs);
+void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
+                   int64_t ldy, int64_t O);
 /* Where a stretch of at most `most` (at least 32) of the N rows from r0 on may end without
  * showing. */
 int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs *runs);
@@ -115,32 +137,36 @@ void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev);
 void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
 void vl_cpu_weight_free(void *ctx, struct vl_weight *w);
 size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
-void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *w,
-                   const float *bias, int64_t N);
-void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
-                      int accumulate);
-void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
+size_t vl_cpu_operand_bytes(void *ctx, int64_t I, enum vl_compute ct);
+const void *vl_cpu_operand(void *ctx, void *o, const float *x, int64_t N, int64_t I,
+                           enum vl_compute ct);
+void vl_cpu_linear(void *ctx, float *y, const void *x, const struct vl_weight *w, const float *bias,
+                   const float *add, int64_t N);
+void vl_cpu_linear_dx(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N);
+void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
                       int64_t I, enum vl_compute ct, const struct vl_runs *runs);
-void vl_cpu_linear_db(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
+void vl_cpu_linear_db(void *ctx, float *db, const void *dy, int64_t N, int64_t O,
+                      enum vl_compute ct);
+void vl_cpu_gate_up(void *ctx, void *h, float *gu, const void *x, const struct vl_weight *w,
+                    const float *bias, int64_t N);
+void vl_cpu_gate_up_bwd(void *ctx, void *dgu, void *h, const void *dy, const struct vl_weight *down,
+                        const float *gu, int64_t N);
 
 void vl_cpu_embed(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C);
 void vl_cpu_embed_dw(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
                      int64_t C);
-void vl_cpu_rmsnorm(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
-                    int64_t C, float eps);
-void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const float *x,
-                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+void vl_cpu_rmsnorm(void *ctx, void *y, float *rstd, const float *x, const float *w, int64_t N,
+                    int64_t C, float eps, enum vl_compute ct);
+void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, void *y, const float *dy, const float *x,
+                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate,
+                        enum vl_compute ct);
 void vl_cpu_head_norm(void *ctx, float *x, int64_t stride, float *x0, float *rstd, const float *w,
                       int64_t N, int32_t heads, int32_t D, float eps);
 void vl_cpu_head_norm_bwd(void *ctx, float *dx, int64_t stride, float *dw, const float *x0,
                           const float *w, const float *rstd, int64_t N, int32_t heads, int32_t D);
 void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir);
-void vl_cpu_swiglu(void *ctx, float *h, const float *gu, int64_t N, int64_t F);
-void vl_cpu_swiglu_bwd(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
-                       int64_t F);
 void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n);
-void vl_cpu_scale(void *ctx, float *x, float a, int64_t n);
 void vl_cpu_gather(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
 void vl_cpu_scatter_add(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
                         int64_t C);

@@ -147,7 +147,8 @@ struct bwd {
     const struct vl_more *more;
     const float *mass; /* (M) dlogp and those of more: what is taken off all ids by their share */
     float inv_temp;
-    float *dx, *dw, *dz, *buf;
+    float *dx, *dw, *buf;
+    void *dz; /* (rows, VL_CHUNK) fp32 or bf16 */
     const float *xf;
     struct vl_dw half; /* x's rows for dw, in the half types */
     size_t stride;
@@ -177,32 +178,30 @@ static void bwd_tile(const struct bwd *b, float *dz, int64_t m0, int64_t n, int6
     }
 }
 
-/* dx rows += dz of one chunk times W; h: thread scratch for bf16 operands. */
-static void bwd_dx(const struct bwd *b, float *dx, const float *dz, int64_t n, int64_t ch,
-                   uint32_t *h)
-{
-    const struct vl_weight *w = b->w;
-    struct vl_rows r = { .f = dz, .ld = VL_CHUNK };
-    int64_t width = vl_chunk_width(w->O, ch);
-
-    if (w->ct != VL_COMPUTE_F32) {
-        r = (struct vl_rows){ .h = h, .ld = VL_CHUNK / 2 };
-        for (int64_t m = 0; m < n; m++)
-            vl_cpu_to_pairs(b->c, h + m * r.ld, dz + m * VL_CHUNK, width, w->ct);
-    }
-    for (int64_t p = 0; p < vl_cpu_panels(b->c, w->I); p++)
-        vl_cpu_tile_dx(b->c, dx + p * b->c->k.nr, w->I, r, 0, n, w, p, p + 1, ch * VL_CHUNK, width,
-                       ch > 0);
-}
-
+/* dz of a tile's rows, and dx rows += dz of one chunk times W */
 static void dz_task(void *arg, int64_t t, int thread)
 {
     const struct bwd *b = arg;
-    int64_t m = t * VL_RB, n = b->rn - m < VL_RB ? b->rn - m : VL_RB;
+    const struct vl_weight *w = b->w;
+    int64_t m0 = t * VL_RB, n = b->rn - m0 < VL_RB ? b->rn - m0 : VL_RB;
+    int64_t width = vl_chunk_width(w->O, b->ch);
+    float *dx = b->dx + (b->r0 + m0) * w->I, *z = (float *)b->dz + m0 * VL_CHUNK;
+    struct vl_rows r = { .f = z, .ld = VL_CHUNK };
 
-    bwd_tile(b, b->dz + m * VL_CHUNK, b->r0 + m, n, b->ch);
-    bwd_dx(b, b->dx + (b->r0 + m) * b->w->I, b->dz + m * VL_CHUNK, n, b->ch,
-           (uint32_t *)(void *)(b->buf + (size_t)thread * b->stride));
+    if (w->ct == VL_COMPUTE_F32) {
+        bwd_tile(b, z, b->r0 + m0, n, b->ch);
+    } else {
+        uint32_t *h = (uint32_t *)b->dz + m0 * (VL_CHUNK / 2);
+
+        z = b->buf + (size_t)thread * b->stride;
+        bwd_tile(b, z, b->r0 + m0, n, b->ch);
+        for (int64_t m = 0; m < n; m++)
+            vl_cpu_to_pairs(b->c, h + m * (VL_CHUNK / 2), z + m * VL_CHUNK, width, w->ct);
+        r = (struct vl_rows){ .h = h, .ld = VL_CHUNK / 2 };
+    }
+    for (int64_t p = 0; p < vl_cpu_panels(b->c, w->I); p++)
+        vl_cpu_tile_dx(b->c, dx + p * b->c->k.nr, w->I, r, 0, n, w, p, p + 1, b->ch * VL_CHUNK,
+                       width, b->ch > 0);
 }
 
 #define DW_ROWS 48
@@ -216,7 +215,7 @@ static void dw_task(void *arg, int64_t t, int thread)
     int64_t width = vl_chunk_width(b->w->O, b->ch);
 
     (void)thread;
-    b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, b->dz + o, 1, VL_CHUNK,
+    b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, (const float *)b->dz + o, 1, VL_CHUNK,
                 b->xf + b->r0 * I + i, I, width - o < DW_ROWS ? width - o : DW_ROWS,
                 I - i < DW_COLS ? I - i : DW_COLS, b->rn, 1);
 }
@@ -257,14 +256,17 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
                      .xf = x };
     int64_t nc = vl_chunks(w->O), rows = M < BWD_ROWS ? M : BWD_ROWS;
 
-    b.dz = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(rows * VL_CHUNK) * sizeof *b.dz);
-    b.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK / 2, &b.stride);
+    b.dz = vl_cpu_scratch(c, VL_SCRATCH_A,
+                          (size_t)(rows * VL_CHUNK) *
+                              (w->ct == VL_COMPUTE_F32 ? sizeof(float) : sizeof(uint16_t)));
+    if (w->ct != VL_COMPUTE_F32)
+        b.buf = vl_cpu_thread_scratch(c, VL_RB * VL_CHUNK, &b.stride);
     if (more)
         b.mass = masses(c, more, dlogp, M);
     for (b.r0 = 0; b.r0 < M; b.r0 += b.rn) {
         b.rn = vl_cpu_dw_end(b.r0, BWD_ROWS, M, runs) - b.r0;
         if (w->ct != VL_COMPUTE_F32)
-            vl_cpu_dw_x(c, &b.half, x, b.r0, b.rn, w->I, w->ct, runs);
+            vl_cpu_dw_x(c, &b.half, b.x.h, b.r0, b.rn, w->I, w->ct, runs);
         for (b.ch = 0; b.ch < nc; b.ch++) {
             int64_t width = vl_chunk_width(w->O, b.ch);
             double work = (double)b.rn * (double)width * (double)w->I / 8;

@@ -61,6 +61,10 @@ struct vl_kern {
      * from `rows` on count as zero */
     void (*pair_t)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows,
                    int64_t pairs, int64_t n);
+    /* pair and pair_t of what is bf16 already */
+    void (*pair16)(uint32_t *y, const uint16_t *x0, const uint16_t *x1, int64_t n);
+    void (*pair16_t)(uint32_t *y, int64_t ldy, const uint16_t *x, int64_t ldx, int64_t rows,
+                     int64_t pairs, int64_t n);
     /* y[k * ldy + i] = the pair x[i][2k], x[i][2k + 1] for i < rows <= 16 and the n <= 32 columns of
      * x; an odd n ends with a zero */
     void (*pair_w)(uint32_t *y, int64_t ldy, const float *x, int64_t ldx, int64_t rows, int64_t n);
@@ -94,7 +98,9 @@ struct vl_kern {
     void (*scaled)(float *y, const float *x, float a, int64_t n);      /* y = x a, never -0 */
     void (*scaled16)(uint16_t *y, const float *x, float a, int64_t n); /* to_bf16 of x a */
 
-    float (*rmsnorm)(float *y, const float *x, const float *w, int64_t C, float eps); /* rstd */
+    /* y = x r w, also as bf16 */
+    void (*norm)(float *y, const float *x, const float *w, float r, int64_t n);
+    void (*norm16)(uint16_t *y, const float *x, const float *w, float r, int64_t n);
     void (*rmsnorm_dx)(float *dx, const float *dy, const float *x, const float *w, float rstd,
                        int64_t C, int add);
     /* dw[0..n) += sum over N rows of dy * (x * rstd), row stride C */
@@ -103,8 +109,12 @@ struct vl_kern {
     /* (a, b) = (a cos - b sin, a sin + b cos) */
     void (*rope)(float *a, float *b, const float *cos, const float *sin, int64_t n);
     void (*swiglu)(float *h, const float *g, const float *u, int64_t F);
-    void (*swiglu_bwd)(float *dg, float *du, const float *dh, const float *g, const float *u,
-                       int64_t F);
+    void (*swiglu16)(uint16_t *h, const float *g, const float *u, int64_t F);
+    /* dg, du, and h again */
+    void (*swiglu_bwd)(float *dg, float *du, float *h, const float *dh, const float *g,
+                       const float *u, int64_t F);
+    void (*swiglu_bwd16)(uint16_t *dg, uint16_t *du, uint16_t *h, const float *dh, const float *g,
+                         const float *u, int64_t F);
 
     /* s[lo..hi): max, then s = exp(s - max) with zeros in the rest of the 16-aligned tiles, and the
      * sum by lanes of absolute position */

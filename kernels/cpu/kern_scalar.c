@@ -7,6 +7,7 @@
 #include "kernels/cpu/body_amx.h"
 #include "kernels/cpu/body_bf16.h"
 #include "kernels/cpu/body_attn.h"
+#include "kernels/cpu/body_act.h"
 #include "kernels/cpu/body_row.h"
 #include "kernels/cpu/body_table.h"
 

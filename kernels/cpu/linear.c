@@ -163,16 +163,32 @@ static void convert_task(void *arg, int64_t t, int thread)
         vl_cpu_to_pairs(j->c, j->h + n * j->ld, j->x + n * j->I, j->I, j->ct);
 }
 
+size_t vl_cpu_operand_bytes(void *ctx, int64_t I, enum vl_compute ct)
+{
+    (void)ctx;
+    return (size_t)vl_cpu_depth(ct, I) * sizeof(float);
+}
+
+const void *vl_cpu_operand(void *ctx, void *o, const float *x, int64_t N, int64_t I,
+                           enum vl_compute ct)
+{
+    struct vl_cpu *c = ctx;
+    struct convert j = { c, x, o, N, I, vl_cpu_depth(ct, I), ct };
+
+    if (ct == VL_COMPUTE_F32)
+        return x;
+    vl_cpu_run(c, (double)(N * I), (N + CONVERT_ROWS - 1) / CONVERT_ROWS, convert_task, &j);
+    return o;
+}
+
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct)
 {
-    struct convert j = { c, x, NULL, N, I, vl_cpu_depth(ct, I), ct };
+    void *o = NULL;
 
-    if (ct == VL_COMPUTE_F32)
-        return (struct vl_rows){ .f = x, .ld = I };
-    j.h = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)(N * j.ld) * sizeof *j.h);
-    vl_cpu_run(c, (double)(N * I), (N + CONVERT_ROWS - 1) / CONVERT_ROWS, convert_task, &j);
-    return (struct vl_rows){ .h = j.h, .ld = j.ld };
+    if (ct != VL_COMPUTE_F32)
+        o = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)N * vl_cpu_operand_bytes(c, I, ct));
+    return vl_cpu_rows_of(vl_cpu_operand(c, o, x, N, I, ct), I, ct);
 }
 
 /* y (M, n) = rows m0.. of x times one packed panel, k in [k0, k0 + kn) of the reduction (elements
@@ -222,7 +238,7 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
 
 /* Rows of a task: x rows stay in half the second-level cache, and there is work for all threads. On
  * tiles all rows at once where they fit: what counts there is how often the weights are read. */
-static int64_t row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
+int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
                          enum vl_compute ct)
 {
     int64_t mb = 131072 / (K < K_BLOCK ? K : K_BLOCK) / 24 * 24, want = 4 * c->threads;
@@ -241,73 +257,65 @@ static int64_t row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t p
     return mb;
 }
 
-static void add_bias(const struct vl_cpu *c, float *y, int64_t ldy, const float *bias, int64_t M,
-                     int64_t n)
-{
-    for (int64_t m = 0; m < M; m++)
-        c->k.add(y + m * ldy, bias, n);
-}
-
 struct mul {
     const struct vl_cpu *c;
-    float *y; /* y, dx or dw */
+    float *y; /* y or dx */
     struct vl_rows x;
     const struct vl_weight *w;
-    const float *bias;
+    const float *bias, *add;
     int64_t N, mb, np; /* rows, rows of a task, panels */
-    float *tile;
-    size_t stride;
 };
 
 static void linear_task(void *arg, int64_t t, int thread)
 {
     const struct mul *j = arg;
     int64_t O = j->w->O, nr = j->c->k.nr, p = t % j->np, m0 = t / j->np * j->mb;
-    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb;
+    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb, n = O - p * nr < nr ? O - p * nr : nr;
     float *y = j->y + m0 * O + p * nr;
 
     (void)thread;
     vl_cpu_tile_y(j->c, y, O, j->x, m0, M, j->w, p, p + j->c->threads);
-    if (j->bias)
-        add_bias(j->c, y, O, j->bias + p * nr, M, O - p * nr < nr ? O - p * nr : nr);
+    for (int64_t m = 0; m < M && (j->bias || j->add); m++) {
+        if (j->bias)
+            j->c->k.add(y + m * O, j->bias + p * nr, n);
+        if (j->add)
+            j->c->k.add(y + m * O, j->add + (m0 + m) * O + p * nr, n);
+    }
 }
 
-void vl_cpu_linear(void *ctx, float *y, const float *x, const struct vl_weight *w,
-                   const float *bias, int64_t N)
+static double work_of(const struct vl_weight *w, int64_t N)
+{
+    return (double)N * (double)w->O * (double)w->I / 8;
+}
+
+void vl_cpu_linear(void *ctx, float *y, const void *x, const struct vl_weight *w, const float *bias,
+                   const float *add, int64_t N)
 {
     struct vl_cpu *c = ctx;
-    int64_t np = vl_cpu_panels(c, w->O), mb = row_block(c, N, w->I, np, w->ct);
-    struct mul j = { c, y, vl_cpu_rows(c, x, N, w->I, w->ct), w, bias, N, mb, np, NULL, 0 };
+    int64_t np = vl_cpu_panels(c, w->O), mb = vl_cpu_row_block(c, N, w->I, np, w->ct);
+    struct mul j = { c, y, vl_cpu_rows_of(x, w->I, w->ct), w, bias, add, N, mb, np };
 
-    vl_cpu_run(c, (double)N * (double)w->O * (double)w->I / 8, (N + mb - 1) / mb * np, linear_task,
-               &j);
+    vl_cpu_run(c, work_of(w, N), (N + mb - 1) / mb * np, linear_task, &j);
 }
 
-/* dx = product, or dx += product from zero, which then goes through a tile of thread scratch */
 static void dx_task(void *arg, int64_t t, int thread)
 {
     const struct mul *j = arg;
-    int64_t I = j->w->I, O = j->w->O, nr = j->c->k.nr, p = t % j->np, m0 = t / j->np * j->mb;
-    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb, n = I - p * nr < nr ? I - p * nr : nr;
-    float *dx = j->y + m0 * I + p * nr, *tile = j->tile + (size_t)thread * j->stride;
+    int64_t I = j->w->I, p = t % j->np, m0 = t / j->np * j->mb;
+    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb;
 
-    if (!j->tile) {
-        vl_cpu_tile_dx(j->c, dx, I, j->x, m0, M, j->w, p, p + j->c->threads, 0, O, 0);
-        return;
-    }
-    vl_cpu_tile_dx(j->c, tile, nr, j->x, m0, M, j->w, p, p + j->c->threads, 0, O, 0);
-    for (int64_t m = 0; m < M; m++)
-        j->c->k.add(dx + m * I, tile + m * nr, n);
+    (void)thread;
+    vl_cpu_tile_dx(j->c, j->y + m0 * I + p * j->c->k.nr, I, j->x, m0, M, j->w, p, p + j->c->threads,
+                   0, j->w->O, 0);
 }
 
-void vl_cpu_linear_dx(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
-                      int accumulate)
+void vl_cpu_linear_dx(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N)
 {
     struct vl_cpu *c = ctx;
-    int64_t np = vl_cpu_panels(c, w->I), mb = row_block(c, N, w->O, np, w->ct);
-    struct mul j = { c, dx, vl_cpu_rows(c, dy, N, w->O, w->ct), w, NULL, N, mb, np, NULL, 0 };
+    int64_t np = vl_cpu_panels(c, w->I), mb = vl_cpu_row_block(c, N, w->O, np, w->ct);
+    struct mul j = {
+        .c = c, .y = dx, .x = vl_cpu_rows_of(dy, w->O, w->ct), .w = w, .N = N, .mb = mb, .np = np
+    };
 
-    if (accumulate)
-        j.tile = vl_cpu_thread_scratch(c, (size_t)(mb * c->k.nr), &j.stride);
-    vl_cpu_run(c, (double)N * (double)w->O * (double)w->I / 8, (N + mb - 1) / mb * np, dx_task, &j);
+    vl_cpu_run(c, work_of(w, N), (N + mb - 1) / mb * np, dx_task, &j);
 }

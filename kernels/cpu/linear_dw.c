@@ -6,6 +6,8 @@
  * first row and filled up with zeros at its end, which again no cut between sequences can change. */
 #include "kernels/cpu/cpu.h"
 
+#include "libverl/base/fmath.h"
+
 #include <string.h>
 
 /* ---- fp32 ---- */
@@ -124,9 +126,9 @@ struct half {
     const struct vl_dw_block *block;
     enum vl_compute ct;
     float *dw;
-    const float *dy, *x;
+    const uint16_t *dy, *x;
     uint32_t *at, *px; /* (O, lda) pairs of dy's rows; panels of (pairs, nr) of x's */
-    int64_t O, I, ldy, pairs, lda, blocks, np, rows;
+    int64_t O, I, ldx, ldy, pairs, lda, blocks, np, rows;
 };
 
 static void px_task(void *arg, int64_t t, int thread)
@@ -140,10 +142,10 @@ static void px_task(void *arg, int64_t t, int thread)
         for (int64_t p = 0; p < j->np; p++) {
             int64_t w = j->I - p * nr < nr ? j->I - p * nr : nr;
             uint32_t *to = j->px + (p * j->pairs + b->pair + k) * nr;
-            const float *x = j->x + (b->row + 2 * k) * j->I + p * nr;
+            const uint16_t *x = j->x + (b->row + 2 * k) * j->ldx + p * nr;
 
             if (2 * k < b->rows)
-                j->c->k.pair(to, x, 2 * k + 1 < b->rows ? x + j->I : NULL, w);
+                j->c->k.pair16(to, x, 2 * k + 1 < b->rows ? x + j->ldx : NULL, w);
             else
                 memset(to, 0, (size_t)w * sizeof *to);
             memset(to + w, 0, (size_t)(nr - w) * sizeof *to);
@@ -159,8 +161,8 @@ static void at_task(void *arg, int64_t t, int thread)
 
     (void)thread;
     for (; o < end; o += 16)
-        j->c->k.pair_t(j->at + o * j->lda + b->pair, j->lda, j->dy + b->row * j->ldy + o, j->ldy,
-                       b->rows, pairs, end - o < 16 ? end - o : 16);
+        j->c->k.pair16_t(j->at + o * j->lda + b->pair, j->lda, j->dy + b->row * j->ldy + o, j->ldy,
+                         b->rows, pairs, end - o < 16 ? end - o : 16);
 }
 
 static void half_task(void *arg, int64_t t, int thread)
@@ -179,10 +181,16 @@ static void half_task(void *arg, int64_t t, int thread)
         j->c->k.mul_amx(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, 1, NULL);
 }
 
-void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const float *x, int64_t r0, int64_t N,
-                 int64_t I, enum vl_compute ct, const struct vl_runs *runs)
+void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
+                 enum vl_compute ct, const struct vl_runs *runs)
 {
-    struct half j = { .c = c, .ct = ct, .x = x + r0 * I, .I = I, .np = vl_cpu_panels(c, I) };
+    int64_t ld = 2 * vl_cpu_depth(ct, I);
+    struct half j = { .c = c,
+                      .ct = ct,
+                      .x = (const uint16_t *)x + r0 * ld,
+                      .I = I,
+                      .ldx = ld,
+                      .np = vl_cpu_panels(c, I) };
     struct vl_dw_block *b;
 
     *d = (struct vl_dw){ .ct = ct, .I = I };
@@ -195,8 +203,8 @@ void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const float *x, int64_t r0, 
     vl_cpu_run(c, (double)N * (double)I, d->blocks, px_task, &j);
 }
 
-void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const float *dy, int64_t ldy,
-                   int64_t O)
+void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
+                   int64_t ldy, int64_t O)
 {
     struct half j = { .c = c,
                       .block = d->block,
@@ -223,10 +231,10 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const flo
                half_task, &j);
 }
 
-void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
+void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
                       int64_t I, enum vl_compute ct, const struct vl_runs *runs)
 {
-    int64_t pairs, most = N, end;
+    int64_t pairs, most = N, end, ldy = 2 * vl_cpu_depth(ct, O);
     struct vl_dw d;
 
     if (ct == VL_COMPUTE_F32) {
@@ -239,7 +247,7 @@ void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int
     for (int64_t n = 0; n < N; n = end) {
         end = vl_cpu_dw_end(n, most, N, runs);
         vl_cpu_dw_x(ctx, &d, x, n, end - n, I, ct, runs);
-        vl_cpu_dw_add(ctx, &d, dw, dy + n * O, O, O);
+        vl_cpu_dw_add(ctx, &d, dw, (const uint16_t *)dy + n * ldy, ldy, O);
     }
 }
 
@@ -247,20 +255,34 @@ void vl_cpu_linear_dw(void *ctx, float *dw, const float *dy, const float *x, int
 
 #define DB_COLS 64
 
+struct db {
+    const struct vl_cpu *c;
+    float *db;
+    struct vl_rows dy;
+    int64_t N, O;
+};
+
 static void db_task(void *arg, int64_t t, int thread)
 {
-    const struct dw *j = arg;
+    const struct db *j = arg;
     int64_t o = t * DB_COLS, w = j->O - o < DB_COLS ? j->O - o : DB_COLS;
+    float wide[DB_COLS];
 
     (void)thread;
-    for (int64_t n = 0; n < j->N; n++)
-        j->c->k.add(j->dw + o, j->dy + n * j->O + o, w);
+    for (int64_t n = 0; n < j->N; n++) {
+        const uint16_t *h = (const uint16_t *)(j->dy.h + n * j->dy.ld) + o;
+
+        for (int64_t i = 0; i < w && j->dy.h; i++)
+            wide[i] = vl_bits_float((int32_t)((uint32_t)h[i] << 16));
+        j->c->k.add(j->db + o, j->dy.h ? wide : j->dy.f + n * j->O + o, w);
+    }
 }
 
-void vl_cpu_linear_db(void *ctx, float *db, const float *dy, int64_t N, int64_t O)
+void vl_cpu_linear_db(void *ctx, float *db, const void *dy, int64_t N, int64_t O,
+                      enum vl_compute ct)
 {
     struct vl_cpu *c = ctx;
-    struct dw j = { .c = c, .dw = db, .dy = dy, .N = N, .O = O };
+    struct db j = { c, db, vl_cpu_rows_of(dy, O, ct), N, O };
 
     vl_cpu_run(c, (double)(N * O), (O + DB_COLS - 1) / DB_COLS, db_task, &j);
 }

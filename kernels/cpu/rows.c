@@ -1,9 +1,10 @@
-/* rows.c - embedding, RMSNorm, rope, SwiGLU and copies: one row at a time.
+/* rows.c - embedding, RMSNorm, rope and copies: one row at a time.
  *
  * Gradients of parameters are summed over rows in order; they are divided over columns, so that no
  * two threads meet and no partial sums exist. */
 #include "kernels/cpu/cpu.h"
 
+#include <math.h>
 #include <string.h>
 
 #define COLS 64   /* columns of a piece in sums over rows */
@@ -22,6 +23,8 @@ struct job {
     int32_t heads;
     int flag;
     float f;
+    void *o; /* an operand of C columns */
+    enum vl_compute ct;
 };
 
 static int64_t at_most(int64_t n, int64_t limit)
@@ -73,16 +76,39 @@ void vl_cpu_embed_dw(void *ctx, float *dE, const float *dx, const int32_t *ids, 
         (double)(N * COLS));
 }
 
-static void rmsnorm_row(const struct job *j, int64_t n)
+static float rstd_of(const struct job *j, const float *x)
 {
-    j->z[n] = j->k->rmsnorm(j->y + n * j->C, j->a + n * j->C, j->b, j->C, j->f);
+    return 1.0f / sqrtf(j->k->dot(x, x, j->C) / (float)j->C + j->f);
 }
 
-void vl_cpu_rmsnorm(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
-                    int64_t C, float eps)
+/* Row n of the operand: x r w */
+static void norm_row(const struct job *j, int64_t n, const float *x, const float *w, float r)
+{
+    int64_t at = n * vl_cpu_depth(j->ct, j->C);
+    uint16_t *h = (uint16_t *)((uint32_t *)j->o + at);
+
+    if (j->ct == VL_COMPUTE_F32) {
+        j->k->norm((float *)j->o + at, x, w, r, j->C);
+        return;
+    }
+    j->k->norm16(h, x, w, r, j->C);
+    vl_cpu_pad(h, j->C, j->ct);
+}
+
+static void rmsnorm_row(const struct job *j, int64_t n)
+{
+    const float *x = j->a + n * j->C;
+
+    j->z[n] = rstd_of(j, x);
+    norm_row(j, n, x, j->b, j->z[n]);
+}
+
+void vl_cpu_rmsnorm(void *ctx, void *y, float *rstd, const float *x, const float *w, int64_t N,
+                    int64_t C, float eps, enum vl_compute ct)
 {
     run(ctx,
-        (struct job){ rmsnorm_row, .n = N, .C = C, .y = y, .z = rstd, .a = x, .b = w, .f = eps },
+        (struct job){ rmsnorm_row, .n = N, .C = C, .o = y, .ct = ct, .z = rstd, .a = x, .b = w,
+                      .f = eps },
         (double)C);
 }
 
@@ -98,16 +124,19 @@ static void rmsnorm_dx_row(const struct job *j, int64_t n)
     int64_t at = n * j->C;
 
     j->k->rmsnorm_dx(j->y + at, j->a + at, j->b + at, j->c, j->d[n], j->C, j->flag);
+    if (j->o)
+        norm_row(j, n, j->b + at, j->c, j->d[n]);
 }
 
-void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, const float *dy, const float *x,
-                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate)
+void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, void *y, const float *dy, const float *x,
+                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate,
+                        enum vl_compute ct)
 {
     struct job j = { rmsnorm_dw_cols, .n = (C + 15) / 16, .N = N, .C = C, .y = dw, .a = dy,
                      .b = x,          .d = rstd };
 
     run(ctx, j, (double)(16 * N)); /* dw first: dx may be dy */
-    j.one = rmsnorm_dx_row, j.n = N, j.y = dx, j.c = w, j.flag = accumulate;
+    j.one = rmsnorm_dx_row, j.n = N, j.y = dx, j.c = w, j.flag = accumulate, j.o = y, j.ct = ct;
     run(ctx, j, 2.0 * (double)C);
 }
 
@@ -116,8 +145,12 @@ static void head_norm_row(const struct job *j, int64_t n)
     float *x = j->y + n * j->stride, *x0 = j->x0 + n * j->heads * j->C;
 
     memcpy(x0, x, (size_t)(j->heads * j->C) * sizeof *x);
-    for (int32_t h = 0; h < j->heads; h++)
-        j->z[n * j->heads + h] = j->k->rmsnorm(x + h * j->C, x0 + h * j->C, j->b, j->C, j->f);
+    for (int32_t h = 0; h < j->heads; h++) {
+        float *rstd = j->z + n * j->heads + h;
+
+        *rstd = rstd_of(j, x0 + h * j->C);
+        j->k->norm(x + h * j->C, x0 + h * j->C, j->b, *rstd, j->C);
+    }
 }
 
 void vl_cpu_head_norm(void *ctx, float *x, int64_t stride, float *x0, float *rstd, const float *w,
@@ -196,30 +229,6 @@ void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const 
         (double)(heads * D));
 }
 
-static void swiglu_row(const struct job *j, int64_t n)
-{
-    j->k->swiglu(j->y + n * j->C, j->a + 2 * n * j->C, j->a + (2 * n + 1) * j->C, j->C);
-}
-
-void vl_cpu_swiglu(void *ctx, float *h, const float *gu, int64_t N, int64_t F)
-{
-    run(ctx, (struct job){ swiglu_row, .n = N, .C = F, .y = h, .a = gu }, 4.0 * (double)F);
-}
-
-static void swiglu_bwd_row(const struct job *j, int64_t n)
-{
-    int64_t g = 2 * n * j->C, u = g + j->C;
-
-    j->k->swiglu_bwd(j->y + g, j->y + u, j->a + n * j->C, j->b + g, j->b + u, j->C);
-}
-
-void vl_cpu_swiglu_bwd(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
-                       int64_t F)
-{
-    run(ctx, (struct job){ swiglu_bwd_row, .n = N, .C = F, .y = dgu, .a = dh, .b = gu },
-        6.0 * (double)F);
-}
-
 static void add_piece(const struct job *j, int64_t i)
 {
     int64_t at = i * FLAT;
@@ -230,19 +239,6 @@ static void add_piece(const struct job *j, int64_t i)
 void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n)
 {
     run(ctx, (struct job){ add_piece, .n = (n + FLAT - 1) / FLAT, .N = n, .y = y, .a = x },
-        FLAT / 4);
-}
-
-static void scale_piece(const struct job *j, int64_t i)
-{
-    int64_t at = i * FLAT;
-
-    j->k->scale(j->y + at, j->f, at_most(j->N - at, FLAT));
-}
-
-void vl_cpu_scale(void *ctx, float *x, float a, int64_t n)
-{
-    run(ctx, (struct job){ scale_piece, .n = (n + FLAT - 1) / FLAT, .N = n, .y = x, .f = a },
         FLAT / 4);
 }
 

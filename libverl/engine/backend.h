@@ -1,7 +1,10 @@
 /* backend.h - the table of operations a device offers; the transformer is written once over it.
  *
  * Pointers marked dev are device addresses: arithmetic on them is fine, dereferencing them outside
- * the backend is not. All activations are fp32 (N, ...) row-major over a packed batch of N tokens.
+ * the backend is not. All activations are fp32 (N, ...) row-major over a packed batch of N tokens,
+ * but for operands: the rows that a product reads, as its compute type reads them. In fp32 these are
+ * the floats; in the half types the rounded values, in rows of operand_bytes and a layout of the
+ * backend's. An operation that makes what only products read makes an operand at once.
  *
  * Exactness contract: every output element is reduced in one fixed order that does not depend on N,
  * on its row's place, on the other rows, on paging, or on threads. Sums over a vector use 16 virtual
@@ -12,7 +15,7 @@
 
 #include "libverl/base/err.h"
 
-#define VL_BACKEND_VERSION 3
+#define VL_BACKEND_VERSION 4
 #define VL_PAGE            16 /* positions in a page of the KV cache */
 #define VL_BLOCK_ROWS      64 /* rows of a matrix that are read and packed together, or a multiple */
 
@@ -118,29 +121,43 @@ struct vl_backend {
     void (*weight_free)(void *ctx, struct vl_weight *w);
     size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
 
-    /* y (N,O) = x (N,I) W^T + bias (O or NULL);   dx (N,I) (+)= dy (N,O) W;
+    /* One row of I elements as an operand; and the operand of x (N,I): x itself in fp32, else o. */
+    size_t (*operand_bytes)(void *ctx, int64_t I, enum vl_compute ct);
+    const void *(*operand)(void *ctx, void *o, const float *x, int64_t N, int64_t I,
+                           enum vl_compute ct);
+
+    /* x, dy: operands of w's type, or of ct.
+     * y (N,O) = x (N,I) W^T + bias (O or NULL) + add (N,O or NULL), in this order; dx (N,I) = dy (N,O) W;
      * dW (O,I) += dy^T x, in row order, in the half types in pairs or blocks of rows counted from
      * each sequence's first (runs NULL: all rows are one), so that no cut between sequences shows;
      * dbias (O) += rows of dy, in row order */
-    void (*linear)(void *ctx, float *y, const float *x, const struct vl_weight *w,
-                   const float *bias, int64_t N);
-    void (*linear_dx)(void *ctx, float *dx, const float *dy, const struct vl_weight *w, int64_t N,
-                      int accumulate);
-    void (*linear_dw)(void *ctx, float *dw, const float *dy, const float *x, int64_t N, int64_t O,
+    void (*linear)(void *ctx, float *y, const void *x, const struct vl_weight *w, const float *bias,
+                   const float *add, int64_t N);
+    void (*linear_dx)(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N);
+    void (*linear_dw)(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
                       int64_t I, enum vl_compute ct, const struct vl_runs *runs);
-    void (*linear_db)(void *ctx, float *db, const float *dy, int64_t N, int64_t O);
+    void (*linear_db)(void *ctx, float *db, const void *dy, int64_t N, int64_t O,
+                      enum vl_compute ct);
+
+    /* gu (N,2F) = gate | up = x W^T + bias, kept if not NULL; h (N,F) = silu(gate) * up, an operand.
+     * Backward, from the next product's dy: dh = dy W, and with gu the operands dgu (N,2F) and h */
+    void (*gate_up)(void *ctx, void *h, float *gu, const void *x, const struct vl_weight *w,
+                    const float *bias, int64_t N);
+    void (*gate_up_bwd)(void *ctx, void *dgu, void *h, const void *dy, const struct vl_weight *down,
+                        const float *gu, int64_t N);
 
     /* x (N,C) = E[ids]; dE[ids] += dx in row order. ids: host */
     void (*embed)(void *ctx, float *x, const float *E, const int32_t *ids, int64_t N, int64_t C);
     void (*embed_dw)(void *ctx, float *dE, const float *dx, const int32_t *ids, int64_t N,
                      int64_t C);
 
-    /* rows: y = x * rstd * w, rstd = 1/sqrt(mean(x^2) + eps); rstd (N) kept.
-     * backward: dx (+)=, dw += in row order */
-    void (*rmsnorm)(void *ctx, float *y, float *rstd, const float *x, const float *w, int64_t N,
-                    int64_t C, float eps);
-    void (*rmsnorm_bwd)(void *ctx, float *dx, float *dw, const float *dy, const float *x,
-                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate);
+    /* rows: y = x * rstd * w, an operand of ct, rstd = 1/sqrt(mean(x^2) + eps); rstd (N) kept.
+     * backward: dx (+)=, dw += in row order; and y again (NULL: not) */
+    void (*rmsnorm)(void *ctx, void *y, float *rstd, const float *x, const float *w, int64_t N,
+                    int64_t C, float eps, enum vl_compute ct);
+    void (*rmsnorm_bwd)(void *ctx, float *dx, float *dw, void *y, const float *dy, const float *x,
+                        const float *w, const float *rstd, int64_t N, int64_t C, int accumulate,
+                        enum vl_compute ct);
 
     /* q/k norm: rmsnorm of each head of x (N, heads, D), row stride `stride` floats, in place; x0
      * (N, heads, D) keeps what came in. backward: dx, row stride `stride`, holds dy and becomes dx;
@@ -155,13 +172,7 @@ struct vl_backend {
     void (*rope)(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir);
 
-    /* gu (N, 2F) = gate | up: h (N,F) = silu(gate) * up; dgu from dh */
-    void (*swiglu)(void *ctx, float *h, const float *gu, int64_t N, int64_t F);
-    void (*swiglu_bwd)(void *ctx, float *dgu, const float *dh, const float *gu, int64_t N,
-                       int64_t F);
-
     void (*add)(void *ctx, float *y, const float *x, int64_t n); /* y += x */
-    void (*scale)(void *ctx, float *x, float a, int64_t n);
     /* y (M,C) = x[rows]; x[rows] += y (rows distinct). rows: host */
     void (*gather)(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
     void (*scatter_add)(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,

@@ -19,15 +19,15 @@ static void head_backward(struct vl_engine *g, const float *dlogp, const float *
         be->linear_dw(be->ctx, vl_grad(g, g->value_head), w->dvalue, w->xn, g->M, 1, c->C,
                       VL_COMPUTE_F32, NULL);
         if (g->value_bias >= 0)
-            be->linear_db(be->ctx, vl_grad(g, g->value_bias), w->dvalue, g->M, 1);
-        be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M, 0);
+            be->linear_db(be->ctx, vl_grad(g, g->value_bias), w->dvalue, g->M, 1, VL_COMPUTE_F32);
+        be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M);
     } else {
         be->head_bwd(be->ctx, w->dxn, vl_grad(g, g->head >= 0 ? g->head : g->embed), w->xn,
                      g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->more, &g->out_runs,
                      g->inv_temp, g->M);
     }
-    be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), w->dxn, w->xo, vl_par(g, g->norm),
-                    w->rstd_f, g->M, c->C, 0);
+    be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), NULL, w->dxn, w->xo, vl_par(g, g->norm),
+                    w->rstd_f, g->M, c->C, 0, VL_COMPUTE_F32);
     be->zero(be->ctx, w->dx, (size_t)(g->N * c->C) * sizeof(float));
     be->scatter_add(be->ctx, w->dx, w->dxo, g->out, g->M, c->C);
 }
@@ -46,26 +46,27 @@ static void qk_norm_backward(struct vl_engine *g, const struct vl_layer *y, cons
                       g->N, H, D);
 }
 
+/* The operands that forward made, n and h, are made again: keeping them for all layers would be a
+ * quarter of a layer's memory, making them costs little beside what reads the same rows anyway. */
 static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const struct vl_acts *a)
 {
     const struct vl_config *c = &g->cfg;
     struct vl_backend *be = g->be;
     struct vl_work *w = &g->work;
+    enum vl_compute ct = g->opt.compute;
     int64_t N = g->N;
+    const void *dx = be->operand(be->ctx, w->dy, w->dx, N, c->C, ct);
 
-    be->linear_dw(be->ctx, vl_grad(g, y->down), w->dx, a->h, N, c->C, c->F, g->opt.compute,
-                  &g->runs);
+    be->gate_up_bwd(be->ctx, w->dgu, w->h, dx, y->w_down, a->gu, N);
+    be->linear_dw(be->ctx, vl_grad(g, y->down), dx, w->h, N, c->C, c->F, ct, &g->runs);
     if (y->down_bias >= 0)
-        be->linear_db(be->ctx, vl_grad(g, y->down_bias), w->dx, N, c->C);
-    be->linear_dx(be->ctx, w->dh, w->dx, y->w_down, N, 0);
-    be->swiglu_bwd(be->ctx, w->dgu, w->dh, a->gu, N, c->F);
-    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, a->n2, N, 2 * c->F, c->C, g->opt.compute,
-                  &g->runs);
+        be->linear_db(be->ctx, vl_grad(g, y->down_bias), w->dx, N, c->C, VL_COMPUTE_F32);
     if (y->gate_up_bias >= 0)
-        be->linear_db(be->ctx, vl_grad(g, y->gate_up_bias), w->dgu, N, 2 * c->F);
-    be->linear_dx(be->ctx, w->dn, w->dgu, y->w_gate_up, N, 0);
-    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->mlp_norm), w->dn, a->x2, vl_par(g, y->mlp_norm),
-                    a->rstd2, N, c->C, 1);
+        be->linear_db(be->ctx, vl_grad(g, y->gate_up_bias), w->dgu, N, 2 * c->F, ct);
+    be->linear_dx(be->ctx, w->dn, w->dgu, y->w_gate_up, N);
+    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->mlp_norm), w->n, w->dn, a->x2,
+                    vl_par(g, y->mlp_norm), a->rstd2, N, c->C, 1, ct);
+    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, w->n, N, 2 * c->F, c->C, ct, &g->runs);
 }
 
 static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_acts *a)
@@ -75,24 +76,26 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     struct vl_backend *be = g->be;
     struct vl_work *w = &g->work;
     struct vl_attn at = vl_layer_attn(c, g->opt.compute, l);
-    int64_t N = g->N, A = vl_qkv_width(c);
-    float *dqkv = w->dqkv;
+    enum vl_compute ct = g->opt.compute;
+    int64_t N = g->N, A = vl_qkv_width(c), HD = c->H * c->D;
+    const void *dx = be->operand(be->ctx, w->dy, w->dx, N, c->C, ct), *dqkv;
 
-    be->linear_dw(be->ctx, vl_grad(g, y->o), w->dx, a->att, N, c->C, c->H * c->D, g->opt.compute,
-                  &g->runs);
+    be->linear_dw(be->ctx, vl_grad(g, y->o), dx, be->operand(be->ctx, w->n, a->att, N, HD, ct), N,
+                  c->C, HD, ct, &g->runs);
     if (y->o_bias >= 0)
-        be->linear_db(be->ctx, vl_grad(g, y->o_bias), w->dx, N, c->C);
-    be->linear_dx(be->ctx, w->datt, w->dx, y->w_o, N, 0);
-    be->attention_bwd(be->ctx, dqkv, w->datt, a->att, a->lse, a->qkv, g->seq, g->nseq, &at);
-    be->rope(be->ctx, dqkv, A, g->rope, g->pos, N, (int32_t)(c->H + c->K), at.D, -1);
+        be->linear_db(be->ctx, vl_grad(g, y->o_bias), w->dx, N, c->C, VL_COMPUTE_F32);
+    be->linear_dx(be->ctx, w->datt, dx, y->w_o, N);
+    be->attention_bwd(be->ctx, w->dqkv, w->datt, a->att, a->lse, a->qkv, g->seq, g->nseq, &at);
+    be->rope(be->ctx, w->dqkv, A, g->rope, g->pos, N, (int32_t)(c->H + c->K), at.D, -1);
     if (c->qk_norm)
         qk_norm_backward(g, y, a);
-    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, a->n1, N, A, c->C, g->opt.compute, &g->runs);
+    dqkv = be->operand(be->ctx, w->dgu, w->dqkv, N, A, ct);
     if (y->qkv_bias >= 0)
-        be->linear_db(be->ctx, vl_grad(g, y->qkv_bias), dqkv, N, A);
-    be->linear_dx(be->ctx, w->dn, dqkv, y->w_qkv, N, 0);
-    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->attn_norm), w->dn, a->x, vl_par(g, y->attn_norm),
-                    a->rstd1, N, c->C, 1);
+        be->linear_db(be->ctx, vl_grad(g, y->qkv_bias), w->dqkv, N, A, VL_COMPUTE_F32);
+    be->linear_dx(be->ctx, w->dn, dqkv, y->w_qkv, N);
+    be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->attn_norm), w->n, w->dn, a->x,
+                    vl_par(g, y->attn_norm), a->rstd1, N, c->C, 1, ct);
+    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, w->n, N, A, c->C, ct, &g->runs);
 }
 
 int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,
@@ -114,9 +117,9 @@ int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *den
     for (int64_t l = c->L - 1; l >= 0; l--) {
         struct vl_acts *a = &w->layer[l];
 
-        /* The shared set still holds the last layer. The result goes to dn: it is not needed. */
+        /* The shared set still holds the last layer. The result is not needed. */
         if (g->opt.recompute && l < c->L - 1)
-            vl_layer_forward(g, l, a, w->dn, g->pos, g->N, g->seq, g->nseq, NULL);
+            vl_layer_forward(g, l, a, NULL, g->pos, g->N, g->seq, g->nseq, NULL);
         mlp_backward(g, &g->layer[l], a);
         attention_backward(g, l, a);
     }

@@ -348,11 +348,18 @@ static float *take(struct vl_arena *a, int64_t n, int64_t width)
     return vl_arena_take(a, (size_t)n, bytes);
 }
 
+/* (n, width) operand, or of the wider one where two share the place. */
+static void *take_operand(struct vl_arena *a, const struct vl_backend *be, enum vl_compute ct,
+                          int64_t n, int64_t width, int64_t other)
+{
+    return vl_arena_take(a, (size_t)n,
+                         be->operand_bytes(be->ctx, width > other ? width : other, ct));
+}
+
 /* Everything of one layer but its input x. */
 static void layout_acts(struct vl_arena *a, struct vl_acts *y, const struct vl_config *c, int64_t N,
                         int train)
 {
-    y->n1 = take(a, N, c->C);
     y->rstd1 = take(a, N, 1);
     y->q0 = c->qk_norm ? take(a, N, c->H * c->D) : NULL;
     y->k0 = c->qk_norm ? take(a, N, c->K * c->D) : NULL;
@@ -362,19 +369,17 @@ static void layout_acts(struct vl_arena *a, struct vl_acts *y, const struct vl_c
     y->att = take(a, N, c->H * c->D);
     y->lse = train ? take(a, N, c->H) : NULL;
     y->x2 = take(a, N, c->C);
-    y->n2 = take(a, N, c->C);
     y->rstd2 = take(a, N, 1);
-    y->gu = take(a, N, 2 * c->F);
-    y->h = take(a, N, c->F);
+    y->gu = train ? take(a, N, 2 * c->F) : NULL;
 }
 
 static void layout_backward(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
-                            int64_t N, int64_t M)
+                            const struct vl_backend *be, enum vl_compute ct, int64_t N, int64_t M)
 {
     w->dx = take(a, N, c->C);
     w->dn = take(a, N, c->C);
-    w->dh = take(a, N, c->F);
-    w->dgu = take(a, N, 2 * c->F);
+    w->dy = take_operand(a, be, ct, N, c->C, 0);
+    w->dgu = take_operand(a, be, ct, N, 2 * c->F, vl_qkv_width(c));
     w->datt = take(a, N, c->H * c->D);
     w->dqkv = take(a, N, vl_qkv_width(c));
     w->dxo = take(a, M, c->C);
@@ -383,7 +388,8 @@ static void layout_backward(struct vl_arena *a, struct vl_work *w, const struct 
 }
 
 void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
-                    enum vl_keep keep, int64_t N, int64_t M)
+                    const struct vl_backend *be, enum vl_compute ct, enum vl_keep keep, int64_t N,
+                    int64_t M)
 {
     int train = keep != VL_KEEP_NONE;
     struct vl_acts shared = { 0 };
@@ -406,8 +412,10 @@ void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_confi
     w->rstd_f = take(a, M, 1);
     w->xn = take(a, M, c->C);
     w->value = take(a, M, 1);
+    w->n = take_operand(a, be, ct, N, c->C, c->H * c->D);
+    w->h = take_operand(a, be, ct, N, c->F, 0);
     if (train)
-        layout_backward(a, w, c, N, M);
+        layout_backward(a, w, c, be, ct, N, M);
 }
 
 int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, struct vl_err *e)
@@ -417,7 +425,7 @@ int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, st
 
     if (!g->work.layer)
         g->work.layer = vl_alloc((size_t)g->cfg.L * sizeof *g->work.layer);
-    vl_work_layout(&a, &measure, &g->cfg, keep, N, M);
+    vl_work_layout(&a, &measure, &g->cfg, g->be, g->opt.compute, keep, N, M);
     if (a.used > g->arena_bytes) {
         if (g->arena)
             g->be->free(g->be->ctx, g->arena);
@@ -428,7 +436,7 @@ int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, st
         g->arena_bytes = a.used;
     }
     a = (struct vl_arena){ .base = g->arena };
-    vl_work_layout(&a, &g->work, &g->cfg, keep, N, M);
+    vl_work_layout(&a, &g->work, &g->cfg, g->be, g->opt.compute, keep, N, M);
     return 0;
 }
 
@@ -461,7 +469,7 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
         total += be->weight_bytes(be->ctx, c->V, c->C, o->compute, o->train);
     if (o->train && tied)
         total += (size_t)(c->V * c->C) * sizeof(float);
-    vl_work_layout(&a, &w, c,
+    vl_work_layout(&a, &w, c, be, o->compute,
                    !o->train      ? VL_KEEP_NONE
                    : o->recompute ? VL_KEEP_INPUTS
                                   : VL_KEEP_ALL,

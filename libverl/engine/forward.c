@@ -39,26 +39,28 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
     const struct vl_config *c = &g->cfg;
     const struct vl_layer *y = &g->layer[l];
     struct vl_backend *be = g->be;
+    struct vl_work *w = &g->work;
+    enum vl_compute ct = g->opt.compute;
     struct vl_attn at = vl_layer_attn(c, g->opt.compute, l);
     float eps = (float)c->rms_eps;
     void *k = kv ? kv->k[l] : NULL, *v = kv ? kv->v[l] : NULL;
+    const void *o;
 
-    be->rmsnorm(be->ctx, a->n1, a->rstd1, a->x, vl_par(g, y->attn_norm), N, c->C, eps);
-    be->linear(be->ctx, a->qkv, a->n1, y->w_qkv, vl_par(g, y->qkv_bias), N);
+    be->rmsnorm(be->ctx, w->n, a->rstd1, a->x, vl_par(g, y->attn_norm), N, c->C, eps, ct);
+    be->linear(be->ctx, a->qkv, w->n, y->w_qkv, vl_par(g, y->qkv_bias), NULL, N);
     if (c->qk_norm)
         qk_norm(g, y, a, N);
     be->rope(be->ctx, a->qkv, vl_qkv_width(c), g->rope, pos, N, (int32_t)(c->H + c->K), at.D, 1);
     if (kv)
         be->kv_store(be->ctx, k, v, a->qkv, seq, nseq, &at);
     be->attention(be->ctx, a->att, a->lse, a->qkv, k, v, seq, nseq, &at);
-    be->linear(be->ctx, a->x2, a->att, y->w_o, vl_par(g, y->o_bias), N);
-    be->add(be->ctx, a->x2, a->x, N * c->C);
+    o = be->operand(be->ctx, w->n, a->att, N, c->H * c->D, ct);
+    be->linear(be->ctx, a->x2, o, y->w_o, vl_par(g, y->o_bias), a->x, N);
 
-    be->rmsnorm(be->ctx, a->n2, a->rstd2, a->x2, vl_par(g, y->mlp_norm), N, c->C, eps);
-    be->linear(be->ctx, a->gu, a->n2, y->w_gate_up, vl_par(g, y->gate_up_bias), N);
-    be->swiglu(be->ctx, a->h, a->gu, N, c->F);
-    be->linear(be->ctx, xnext, a->h, y->w_down, vl_par(g, y->down_bias), N);
-    be->add(be->ctx, xnext, a->x2, N * c->C);
+    be->rmsnorm(be->ctx, w->n, a->rstd2, a->x2, vl_par(g, y->mlp_norm), N, c->C, eps, ct);
+    be->gate_up(be->ctx, w->h, a->gu, w->n, y->w_gate_up, vl_par(g, y->gate_up_bias), N);
+    if (xnext)
+        be->linear(be->ctx, xnext, w->h, y->w_down, vl_par(g, y->down_bias), a->x2, N);
 }
 
 void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv)
@@ -74,8 +76,8 @@ void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struc
     if (!p->M)
         return;
     be->gather(be->ctx, w->xo, w->xL, p->out, p->M, c->C);
-    be->rmsnorm(be->ctx, w->xn, w->rstd_f, w->xo, vl_par(g, g->norm), p->M, c->C,
-                (float)c->rms_eps);
+    be->rmsnorm(be->ctx, w->xn, w->rstd_f, w->xo, vl_par(g, g->norm), p->M, c->C, (float)c->rms_eps,
+                VL_COMPUTE_F32);
 }
 
 /* Ids index a table and positions a rope table: a wrong one must not read outside. */
@@ -176,7 +178,8 @@ static void values(struct vl_engine *g, const struct vl_packed *p, float *value)
 {
     struct vl_backend *be = g->be;
 
-    be->linear(be->ctx, g->work.value, g->work.xn, g->w_value, vl_par(g, g->value_bias), p->M);
+    be->linear(be->ctx, g->work.value, g->work.xn, g->w_value, vl_par(g, g->value_bias), NULL,
+               p->M);
     be->download(be->ctx, value, g->work.value, (size_t)p->M * sizeof(float));
 }
 

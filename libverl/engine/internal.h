@@ -18,14 +18,14 @@ struct vl_layer {
 /* One layer's activations over N tokens (dev). A = (H + 2K) D. */
 struct vl_acts {
     float *x;               /* (N, C) layer input */
-    float *n1, *rstd1;      /* (N, C), (N) normed input */
+    float *rstd1;           /* (N) of the attention's norm */
     float *q0, *k0;         /* (N, HD), (N, KD) before q/k norm; NULL when the model has none */
     float *rstd_q, *rstd_k; /* (N, H), (N, K) */
     float *qkv;             /* (N, A) after q/k norm and rope */
     float *att, *lse;       /* (N, HD), (N, H) */
     float *x2;              /* (N, C) after attention */
-    float *n2, *rstd2;      /* (N, C), (N) */
-    float *gu, *h;          /* (N, 2F), (N, F) */
+    float *rstd2;           /* (N) of the mlp's norm */
+    float *gu;              /* (N, 2F); NULL when no backward pass follows */
 };
 
 struct vl_work {
@@ -33,8 +33,10 @@ struct vl_work {
     float *xL;               /* (N, C) after the last layer */
     float *xo, *rstd_f, *xn; /* (M, C), (M), (M, C) output rows before and after the final norm */
     float *value;            /* (M) */
+    void *n, *h;             /* operands: (N, C) normed input or (N, HD) att; (N, F) */
     /* backward */
-    float *dx, *dn, *dh, *dgu, *datt, *dqkv; /* as their forward twins */
+    float *dx, *dn, *datt, *dqkv; /* (N, C), (N, C), (N, HD), (N, A) */
+    void *dy, *dgu;               /* operands: (N, C) dx; (N, 2F) dgu or (N, A) dqkv */
     float *dxo, *dxn, *dvalue;
 };
 
@@ -92,7 +94,8 @@ static inline int64_t vl_qkv_width(const struct vl_config *c)
 enum vl_keep { VL_KEEP_NONE, VL_KEEP_ALL, VL_KEEP_INPUTS /* recompute the rest in backward */ };
 
 void vl_work_layout(struct vl_arena *a, struct vl_work *w, const struct vl_config *c,
-                    enum vl_keep keep, int64_t N, int64_t M);
+                    const struct vl_backend *be, enum vl_compute ct, enum vl_keep keep, int64_t N,
+                    int64_t M);
 /* Arena of at least what the layout needs, carved into g->work. */
 int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M,
                 struct vl_err *e) VL_MUST_CHECK;
@@ -100,7 +103,8 @@ int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M,
 double vl_rope_inv_freq(const struct vl_config *c, int64_t i);
 int vl_rope_get(struct vl_engine *g, int64_t positions, struct vl_err *e) VL_MUST_CHECK;
 
-/* Layer l: activations a from a->x; the result goes to xnext. kv NULL: keys are the rows. */
+/* Layer l: activations a from a->x; the result goes to xnext (NULL: nowhere, what backward needs of the
+ * layer is enough). kv NULL: keys are the rows. */
 void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *xnext,
                       const int32_t *pos, int64_t N, const struct vl_seq *seq, int64_t nseq,
                       const struct vl_kv *kv);

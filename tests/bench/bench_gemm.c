@@ -125,7 +125,7 @@ static float *array(int64_t n, struct vl_err *e)
     return p;
 }
 
-static double rate(struct vl_weight **w, int copies, float *y, const float *x, int64_t O, int64_t I,
+static double rate(struct vl_weight **w, int copies, float *y, const void *x, int64_t O, int64_t I,
                    int64_t N)
 {
     double best = 0, began = vl_now();
@@ -136,7 +136,7 @@ static double rate(struct vl_weight **w, int copies, float *y, const float *x, i
         int n = 0;
 
         do
-            be->linear(be->ctx, y, x, w[at++ % copies], NULL, N);
+            be->linear(be->ctx, y, x, w[at++ % copies], NULL, NULL, N);
         while (++n < copies && vl_now() - t < 0.02);
         t = vl_now() - t;
         r = 2e-9 * (double)N * (double)O * (double)I * n / t;
@@ -159,18 +159,20 @@ static int measure(struct result *out, int *n, const char *name, int64_t O, int6
     int copies = each > POOL_BYTES ? 1 : (int)(POOL_BYTES / each) + 1;
     struct vl_weight *w[MAX_COPIES] = { NULL };
     float *W = array(O * I, e), *x = array(512 * I, e), *y = array(512 * O, e);
+    float *half = array(512 * (I + 32), e);
+    const void *xo = e->code ? NULL : be->operand(be->ctx, half, x, 512, I, ct);
 
     copies = copies > MAX_COPIES ? MAX_COPIES : copies;
     for (int i = 0; !e->code && i < copies; i++)
         if (!be->weight_new(be->ctx, &w[i], O, I, ct, 0, e))
             be->weight_set(be->ctx, w[i], W);
     for (int i = 0; !e->code && i < 4; i++)
-        out[(*n)++] = (struct result){ name, O, I, rows[i], rate(w, copies, y, x, O, I, rows[i]) };
+        out[(*n)++] = (struct result){ name, O, I, rows[i], rate(w, copies, y, xo, O, I, rows[i]) };
     for (int i = 0; i < copies; i++)
         if (w[i])
             be->weight_free(be->ctx, w[i]);
-    float *all[] = { W, x, y };
-    for (int i = 0; i < 3; i++)
+    float *all[] = { W, x, y, half };
+    for (int i = 0; i < 4; i++)
         if (all[i])
             be->free(be->ctx, all[i]);
     return e->code;

@@ -60,7 +60,9 @@ static double best(void (*f)(void *), void *arg)
 
 struct mat {
     int64_t N, O, I;
-    float *x, *y, *W;
+    float *x, *y, *W, *xh, *yh;
+    const void *xo, *yo; /* operands */
+    enum vl_compute ct;
     struct vl_weight *w;
 };
 
@@ -68,19 +70,19 @@ static void do_y(void *p)
 {
     struct mat *m = p;
 
-    be->linear(be->ctx, m->y, m->x, m->w, NULL, m->N);
+    be->linear(be->ctx, m->y, m->xo, m->w, NULL, NULL, m->N);
 }
 static void do_dx(void *p)
 {
     struct mat *m = p;
 
-    be->linear_dx(be->ctx, m->x, m->y, m->w, m->N, 1);
+    be->linear_dx(be->ctx, m->x, m->yo, m->w, m->N);
 }
 static void do_dw(void *p)
 {
     struct mat *m = p;
 
-    be->linear_dw(be->ctx, m->W, m->y, m->x, m->N, m->O, m->I, VL_COMPUTE_F32, NULL);
+    be->linear_dw(be->ctx, m->W, m->yo, m->xo, m->N, m->O, m->I, m->ct, NULL);
 }
 static void do_pack(void *p)
 {
@@ -98,22 +100,28 @@ static void bench_linear(void)
 
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
         for (int ct = 0; ct < VL_COMPUTES; ct++) {
-            struct mat m = { shape[i][0], shape[i][1], shape[i][2], 0, 0, 0, 0 };
+            struct mat m = {
+                .N = shape[i][0], .O = shape[i][1], .I = shape[i][2], .ct = (enum vl_compute)ct
+            };
             double flop = 2e-9 * (double)m.N * (double)m.O * (double)m.I;
             struct vl_err e = { 0 };
 
             m.x = array(m.N * m.I), m.y = array(m.N * m.O), m.W = array(m.O * m.I);
+            m.xh = array(m.N * (m.I + 32)), m.yh = array(m.N * (m.O + 32));
+            m.xo = be->operand(be->ctx, m.xh, m.x, m.N, m.I, m.ct);
+            m.yo = be->operand(be->ctx, m.yh, m.y, m.N, m.O, m.ct);
             if (be->weight_new(be->ctx, &m.w, m.O, m.I, (enum vl_compute)ct, 1, &e))
                 exit(1);
             be->weight_set(be->ctx, m.w, m.W);
-            printf("%s N %5lld O %5lld I %4lld: y %6.1f  dx %6.1f",
-                   vl_compute_name((enum vl_compute)ct), (long long)m.N, (long long)m.O,
-                   (long long)m.I, flop / best(do_y, &m), flop / best(do_dx, &m));
-            if (!ct)
-                printf("  dw %6.1f", flop / best(do_dw, &m));
-            printf(" GFLOP/s  pack %.2f GB/s\n", 4e-9 * (double)(m.O * m.I) / best(do_pack, &m));
+            printf(
+                "%s N %5lld O %5lld I %4lld: y %6.1f  dx %6.1f  dw %6.1f GFLOP/s  pack %.2f GB/s\n",
+                vl_compute_name(m.ct), (long long)m.N, (long long)m.O, (long long)m.I,
+                flop / best(do_y, &m), flop / best(do_dx, &m), flop / best(do_dw, &m),
+                4e-9 * (double)(m.O * m.I) / best(do_pack, &m));
             be->weight_free(be->ctx, m.w);
-            be->free(be->ctx, m.x), be->free(be->ctx, m.y), be->free(be->ctx, m.W);
+            float *all[] = { m.x, m.y, m.W, m.xh, m.yh };
+            for (int k = 0; k < 5; k++)
+                be->free(be->ctx, all[k]);
         }
 }
 

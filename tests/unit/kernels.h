@@ -96,6 +96,26 @@ static inline struct vl_weight *kweight(struct vl_backend *be, const float *W, i
     return w;
 }
 
+/* x (N, I) as an operand; the caller frees it. */
+static inline void *koperand(struct vl_backend *be, const float *x, int64_t N, int64_t I,
+                             enum vl_compute ct)
+{
+    size_t bytes = (size_t)N * be->operand_bytes(be->ctx, I, ct);
+    void *o = vl_alloc(bytes);
+    const void *p = be->operand(be->ctx, o, x, N, I, ct);
+
+    if (p != o)
+        memcpy(o, p, bytes);
+    return o;
+}
+
+/* Words of an operand of N rows. */
+static inline int64_t koperand_words(struct vl_backend *be, int64_t N, int64_t I,
+                                     enum vl_compute ct)
+{
+    return N * (int64_t)(be->operand_bytes(be->ctx, I, ct) / 4);
+}
+
 static inline void kput(struct vl_buf *out, const void *p, int64_t n)
 {
     vl_buf_add(out, p, (size_t)n * 4);

@@ -20,26 +20,25 @@ static void run_linear(struct vl_backend *be, struct vl_buf *out)
 
         for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
-
-            be->linear(be->ctx, y, x, w, b, N);
-            kput(out, y, N * O);
-            be->linear(be->ctx, y, x, w, NULL, N);
-            kput(out, y, N * O);
-            be->linear_dx(be->ctx, dx, dy, w, N, 1);
-            kput(out, dx, N * I);
-            be->linear_dx(be->ctx, dx, dy, w, N, 0);
-            kput(out, dx, N * I);
-            be->weight_free(be->ctx, w);
-        }
-        for (int ct = 0; ct < VL_COMPUTES; ct++) {
+            void *xo = koperand(be, x, N, I, (enum vl_compute)ct);
+            void *dyo = koperand(be, dy, N, O, (enum vl_compute)ct);
             int64_t from[] = { 0, N / 3, N / 3, N };
             struct vl_runs runs = { 3, from };
 
-            be->linear_dw(be->ctx, dw, dy, x, N, O, I, (enum vl_compute)ct, &runs);
+            kput(out, xo, koperand_words(be, N, I, (enum vl_compute)ct));
+            be->linear(be->ctx, y, xo, w, b, NULL, N);
+            kput(out, y, N * O);
+            be->linear(be->ctx, y, xo, w, NULL, dy, N);
+            kput(out, y, N * O);
+            be->linear_dx(be->ctx, dx, dyo, w, N);
+            kput(out, dx, N * I);
+            be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, (enum vl_compute)ct, &runs);
             kput(out, dw, O * I);
+            be->linear_db(be->ctx, db, dyo, N, O, (enum vl_compute)ct);
+            kput(out, db, O);
+            be->weight_free(be->ctx, w);
+            free(xo), free(dyo);
         }
-        be->linear_db(be->ctx, db, dy, N, O);
-        kput(out, db, O);
         free(x), free(W), free(dy), free(b), free(y), free(dx), free(dw), free(db);
     }
 }
@@ -52,14 +51,52 @@ static void run_linear_big(struct vl_backend *be, struct vl_buf *out)
     float *y = kzero(N * O), *dx = kzero(N * I), *dw = kzero(O * I);
     struct vl_weight *w = kweight(be, W, O, I, VL_COMPUTE_F32);
 
-    be->linear(be->ctx, y, x, w, NULL, N);
-    be->linear_dx(be->ctx, dx, dy, w, N, 1);
+    be->linear(be->ctx, y, x, w, NULL, NULL, N);
+    be->linear_dx(be->ctx, dx, dy, w, N);
     be->linear_dw(be->ctx, dw, dy, x, N, O, I, VL_COMPUTE_F32, NULL);
     kput(out, y, N * O);
     kput(out, dx, N * I);
     kput(out, dw, O * I);
     be->weight_free(be->ctx, w);
     free(x), free(W), free(dy), free(y), free(dx), free(dw);
+}
+
+/* The products around SwiGLU; widths of h that whole panels make up and others, rows beyond a tile. */
+static void run_mlp(struct vl_backend *be, struct vl_buf *out)
+{
+    static const struct shape shapes[] = {
+        { 3, 20, 7 }, { 5, 128, 20 }, { 1, 64, 33 }, { 210, 192, 48 }, { 100, 81, 9 }
+    }; /* N, F, C */
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int64_t N = shapes[i].N, F = shapes[i].O, C = shapes[i].I;
+        float *x = krand(N * C, 1, 1), *W = krand(2 * F * C, 1, 2), *b = krand(2 * F, 1, 3);
+        float *Wd = krand(C * F, 1, 4), *gu = kzero(2 * N * F);
+
+        for (int k = 0; k < VL_COMPUTES; k++) {
+            enum vl_compute ct = (enum vl_compute)k;
+            struct vl_weight *w = kweight(be, W, 2 * F, C, ct), *down = kweight(be, Wd, C, F, ct);
+            int64_t h_words = koperand_words(be, N, F, ct);
+            int64_t dgu_words = koperand_words(be, N, 2 * F, ct);
+            float *xo = koperand(be, x, N, C, ct), *h = krand(h_words, 1, 5);
+            float *again = krand(h_words, 1, 6), *dgu = krand(dgu_words, 1, 7);
+
+            be->gate_up(be->ctx, h, gu, xo, w, b, N);
+            kput(out, gu, 2 * N * F);
+            be->gate_up(be->ctx, again, NULL, xo, w, b, N);
+            assert_memory_equal(h, again, (size_t)h_words * 4);
+            kfill(again, h_words, 1, 8);
+            be->gate_up_bwd(be->ctx, dgu, again, xo, down, gu, N);
+            assert_memory_equal(h, again, (size_t)h_words * 4);
+            kput(out, dgu, dgu_words);
+            be->gate_up(be->ctx, h, NULL, xo, w, NULL, N);
+            kput(out, h, h_words);
+            be->weight_free(be->ctx, w);
+            be->weight_free(be->ctx, down);
+            free(xo), free(h), free(again), free(dgu);
+        }
+        free(x), free(W), free(b), free(Wd), free(gu);
+    }
 }
 
 static void run_rows(struct vl_backend *be, struct vl_buf *out)
@@ -71,14 +108,19 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         float *y = kzero(N * 2 * C), *rstd = kzero(2 * N), *dw = krand(C, 1, 4);
         float *E = krand(5 * C, 1, 5), *x0 = kzero(N * 2 * C);
 
-        be->rmsnorm(be->ctx, y, rstd, x, w, N, C, 1e-5f);
-        kput(out, y, N * C);
-        kput(out, rstd, N);
-        be->rmsnorm_bwd(be->ctx, y, dw, dy, x, w, rstd, N, C, 1);
-        kput(out, y, N * C);
-        kput(out, dw, C);
-        be->rmsnorm_bwd(be->ctx, y, dw, dy, x, w, rstd, N, C, 0);
-        kput(out, y, N * C);
+        for (int ct = 0; ct < VL_COMPUTES; ct++) {
+            int64_t words = koperand_words(be, N, C, (enum vl_compute)ct);
+            float *a = krand(words, 1, 6), *b = krand(words, 1, 7);
+
+            be->rmsnorm(be->ctx, a, rstd, x, w, N, C, 1e-5f, (enum vl_compute)ct);
+            kput(out, a, words);
+            kput(out, rstd, N);
+            be->rmsnorm_bwd(be->ctx, y, dw, b, dy, x, w, rstd, N, C, ct == 0, (enum vl_compute)ct);
+            assert_memory_equal(a, b, (size_t)words * 4);
+            kput(out, y, N * C);
+            kput(out, dw, C);
+            free(a), free(b);
+        }
         memcpy(y, x, (size_t)(N * 2 * C) * 4); /* two heads */
         be->head_norm(be->ctx, y, 2 * C, x0, rstd, w, N, 2, (int32_t)C, 1e-5f);
         assert_memory_equal(x0, x, (size_t)(N * 2 * C) * 4);
@@ -87,10 +129,6 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         be->head_norm_bwd(be->ctx, y, 2 * C, dw, x0, w, rstd, N, 2, (int32_t)C);
         kput(out, y, N * 2 * C);
         kput(out, dw, C);
-        be->swiglu(be->ctx, y, x, N, C);
-        kput(out, y, N * C);
-        be->swiglu_bwd(be->ctx, y, dy, x, N, C);
-        kput(out, y, N * 2 * C);
         for (int i = 0; i < N; i++)
             ids[i] = i * 7 % 5;
         be->embed_dw(be->ctx, E, dy, ids, N, C);
@@ -98,7 +136,6 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         be->embed(be->ctx, y, E, ids, N, C);
         kput(out, y, N * C);
         be->add(be->ctx, y, x, N * C);
-        be->scale(be->ctx, y, 0.3f, N * C);
         kput(out, y, N * C);
         free(x0), free(x), free(w), free(dy), free(y), free(rstd), free(dw), free(E);
     }
@@ -243,6 +280,7 @@ static void test_isa(void **state)
     ksame("linear", run_linear);
     ksame("linear of several blocks", run_linear_big);
     ksame("rows", run_rows);
+    ksame("mlp", run_mlp);
     ksame("rope", run_rope);
     ksame("attention", run_attention);
     ksame("attention over long sequences", run_attention_long);
@@ -267,15 +305,19 @@ static void test_row_alone(void **state)
             struct vl_backend *be = kset.be[k];
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
             struct vl_weight *h = kweight(be, W, V, I, (enum vl_compute)ct);
+            char *xo = koperand(be, x, MOST, I, (enum vl_compute)ct);
+            char *dyo = koperand(be, dy, MOST, O, (enum vl_compute)ct);
+            size_t xb = be->operand_bytes(be->ctx, I, (enum vl_compute)ct);
+            size_t dyb = be->operand_bytes(be->ctx, O, (enum vl_compute)ct);
 
             for (int64_t N = 1; N <= MOST; N += k == 0 ? 23 : 1) {
                 int64_t n = (N * 7 + k) % N;
 
-                be->linear(be->ctx, y, x, w, NULL, N);
-                be->linear(be->ctx, y1, x + n * I, w, NULL, 1);
+                be->linear(be->ctx, y, xo, w, NULL, NULL, N);
+                be->linear(be->ctx, y1, xo + n * (int64_t)xb, w, NULL, NULL, 1);
                 assert_memory_equal(y + n * O, y1, sizeof y1);
-                be->linear_dx(be->ctx, dx, dy, w, N, 0);
-                be->linear_dx(be->ctx, dx1, dy + n * O, w, 1, 0);
+                be->linear_dx(be->ctx, dx, dyo, w, N);
+                be->linear_dx(be->ctx, dx1, dyo + n * (int64_t)dyb, w, 1);
                 assert_memory_equal(dx + n * I, dx1, sizeof dx1);
                 if (N % 9 == 1) {
                     be->head_logp(be->ctx, lp, ent, NULL, NULL, x, h, target, NULL, 1, N);
@@ -287,6 +329,7 @@ static void test_row_alone(void **state)
             }
             be->weight_free(be->ctx, w);
             be->weight_free(be->ctx, h);
+            free(xo), free(dyo);
         }
     free(x), free(W), free(dy), free(y), free(dx), free(lp), free(ent);
 }
@@ -321,11 +364,16 @@ static void test_half_cuts(void **state)
                 for (int64_t j = 0; j <= m; j++)
                     own[j] = from[i + j] - n;
                 rows = own[m];
-                if (k < 2)
-                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, rows, O, I, ct, &runs);
-                else
+                if (k < 2) {
+                    void *dyo = koperand(be, dy + n * O, rows, O, ct);
+                    void *xo = koperand(be, x + n * I, rows, I, ct);
+
+                    be->linear_dw(be->ctx, to, dyo, xo, rows, O, I, ct, &runs);
+                    free(dyo), free(xo);
+                } else {
                     be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
                                  NULL, NULL, &runs, 1, rows);
+                }
             }
         assert_memory_equal(a, b, V * I * sizeof *a);
         assert_true(a[0] != 0);
@@ -348,13 +396,19 @@ static void test_half_short(void **state)
         from[i + 1] = from[i] + (i == 100 ? 99 : i % 5 == 4 ? 1 : 2);
     assert_true(from[SEQS] <= N);
     for (int ct = VL_COMPUTE_F32 + 1; ct < VL_COMPUTES; ct++) {
+        char *xo = koperand(be, x, from[SEQS], I, (enum vl_compute)ct);
+        char *dyo = koperand(be, dy, from[SEQS], O, (enum vl_compute)ct);
+        int64_t xb = (int64_t)be->operand_bytes(be->ctx, I, (enum vl_compute)ct);
+        int64_t dyb = (int64_t)be->operand_bytes(be->ctx, O, (enum vl_compute)ct);
+
         memset(a, 0, O * I * sizeof *a);
         memset(b, 0, O * I * sizeof *b);
-        be->linear_dw(be->ctx, a, dy, x, from[SEQS], O, I, (enum vl_compute)ct,
+        be->linear_dw(be->ctx, a, dyo, xo, from[SEQS], O, I, (enum vl_compute)ct,
                       &(struct vl_runs){ SEQS, from });
         for (int i = 0; i < SEQS; i++)
-            be->linear_dw(be->ctx, b, dy + from[i] * O, x + from[i] * I, from[i + 1] - from[i], O,
-                          I, (enum vl_compute)ct, NULL);
+            be->linear_dw(be->ctx, b, dyo + from[i] * dyb, xo + from[i] * xb, from[i + 1] - from[i],
+                          O, I, (enum vl_compute)ct, NULL);
+        free(xo), free(dyo);
         assert_memory_equal(a, b, O * I * sizeof *a);
     }
     free(x), free(dy), free(a), free(b);
@@ -387,9 +441,10 @@ static void test_cuts(void **state)
                     be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I, VL_COMPUTE_F32,
                                   NULL);
                 if (op == 1)
-                    be->linear_db(be->ctx, to, dy + n * O, k, O);
+                    be->linear_db(be->ctx, to, dy + n * O, k, O, VL_COMPUTE_F32);
                 if (op == 2)
-                    be->rmsnorm_bwd(be->ctx, dx, to, dy + n * I, x + n * I, W, rstd + n, k, I, 0);
+                    be->rmsnorm_bwd(be->ctx, dx, to, NULL, dy + n * I, x + n * I, W, rstd + n, k, I,
+                                    0, VL_COMPUTE_F32);
                 if (op == 3)
                     be->embed_dw(be->ctx, to, x + n * I, y + n, k, I);
                 if (op == 4)

@@ -92,11 +92,11 @@ static void test_linear(void **state)
             struct vl_weight *w = kweight(be, x + nw, s.O, s.I, VL_COMPUTE_F32);
 
             memset(d, 0, (size_t)nx * 4);
-            be->linear(be->ctx, y, x, w, x + nb, s.N);
+            be->linear(be->ctx, y, x, w, x + nb, NULL, s.N);
             check_value("linear", ref_linear, &s, x, nx, y, ny, 2e-5);
-            be->linear_dx(be->ctx, d, r, w, s.N, 1);
+            be->linear_dx(be->ctx, d, r, w, s.N);
             be->linear_dw(be->ctx, d + nw, r, x, s.N, s.O, s.I, VL_COMPUTE_F32, NULL);
-            be->linear_db(be->ctx, d + nb, r, s.N, s.O);
+            be->linear_db(be->ctx, d + nb, r, s.N, s.O, VL_COMPUTE_F32);
             check_grad("linear", ref_linear, &s, x, nx, r, ny, d, i ? 7 : 1, 2e-5);
             be->weight_free(be->ctx, w);
         }
@@ -120,17 +120,28 @@ static void test_linear_bf16(void **state)
 {
     enum { N = 3, O = 18, I = 45 };
     float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *dy = krand(N * O, 1, 3);
-    float y[N * O], dx[N * I], dw[O * I];
+    float y[N * O], dx[N * I], dw[O * I], db[O];
 
     (void)state;
     for (int k = 0; k < kset.n; k++) {
         struct vl_backend *be = kset.be[k];
-        struct vl_weight *w = kweight(be, W, O, I, k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16);
+        enum vl_compute ct = k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16;
+        struct vl_weight *w = kweight(be, W, O, I, ct);
+        void *xo = koperand(be, x, N, I, ct), *dyo = koperand(be, dy, N, O, ct);
 
-        be->linear(be->ctx, y, x, w, NULL, N);
-        be->linear_dx(be->ctx, dx, dy, w, N, 0);
+        be->linear(be->ctx, y, xo, w, NULL, NULL, N);
+        be->linear_dx(be->ctx, dx, dyo, w, N);
         memset(dw, 0, sizeof dw);
-        be->linear_dw(be->ctx, dw, dy, x, N, O, I, k % 2 ? VL_COMPUTE_AMX : VL_COMPUTE_BF16, NULL);
+        memset(db, 0, sizeof db);
+        be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, ct, NULL);
+        be->linear_db(be->ctx, db, dyo, N, O, ct);
+        for (int o = 0; o < O; o++) {
+            double sum = 0;
+
+            for (int n = 0; n < N; n++)
+                sum += round_bf16(dy[n * O + o]);
+            close_to("db", o, db[o], sum, 1e-6);
+        }
         for (int o = 0; o < O; o++)
             for (int i = 0; i < I; i++) {
                 double s = 0;
@@ -156,6 +167,7 @@ static void test_linear_bf16(void **state)
             }
         }
         be->weight_free(be->ctx, w);
+        free(xo), free(dyo);
     }
     free(x), free(W), free(dy);
 }
@@ -188,9 +200,9 @@ static void test_rmsnorm(void **state)
         struct vl_backend *be = kset.be[k];
 
         memset(d, 0, (size_t)nx * 4);
-        be->rmsnorm(be->ctx, y, rstd, x, x + ny, s.N, s.I, 1e-5f);
+        be->rmsnorm(be->ctx, y, rstd, x, x + ny, s.N, s.I, 1e-5f, VL_COMPUTE_F32);
         check_value("rmsnorm", ref_rmsnorm, &s, x, nx, y, ny, 1e-6);
-        be->rmsnorm_bwd(be->ctx, d, d + ny, r, x, x + ny, rstd, s.N, s.I, 1);
+        be->rmsnorm_bwd(be->ctx, d, d + ny, NULL, r, x, x + ny, rstd, s.N, s.I, 1, VL_COMPUTE_F32);
         check_grad("rmsnorm", ref_rmsnorm, &s, x, nx, r, ny, d, 1, 1e-5);
     }
     free(x), free(r), free(y), free(d);
@@ -217,8 +229,8 @@ static void test_head_norm(void **state)
         memcpy(y, x, N * S * 4), memcpy(d, dy, N * S * 4);
         be->head_norm(be->ctx, y, S, x0, rstd, w, N, H, D, 1e-5f);
         be->head_norm_bwd(be->ctx, d, S, dw, x0, w, rstd, N, H, D);
-        be->rmsnorm(be->ctx, ry, rr, rx, w, N * H, D, 1e-5f);
-        be->rmsnorm_bwd(be->ctx, rd, rdw, rdy, rx, w, rr, N * H, D, 0);
+        be->rmsnorm(be->ctx, ry, rr, rx, w, N * H, D, 1e-5f, VL_COMPUTE_F32);
+        be->rmsnorm_bwd(be->ctx, rd, rdw, NULL, rdy, rx, w, rr, N * H, D, 0, VL_COMPUTE_F32);
         assert_memory_equal(dw, rdw, D * 4);
         assert_memory_equal(rstd, rr, sizeof rr);
         for (int n = 0; n < N; n++) {
@@ -297,22 +309,38 @@ static void ref_swiglu(double *y, const double *x, const void *arg)
         }
 }
 
-static void test_swiglu(void **state)
+/* With the unit matrix for the product before, and for the one after. */
+static void swiglu_case(int64_t F)
 {
-    struct dims s = { 3, 0, 35 };
-    int64_t ny = s.N * s.I, nx = 2 * ny;
+    struct dims s = { 3, 0, F };
+    int64_t ny = s.N * F, nx = 2 * ny;
     float *x = krand(nx, 4, 1), *r = krand(ny, 1, 2), *y = kzero(ny), *d = kzero(nx);
+    float *unit = kzero(4 * F * F), *half = kzero(F * F), *gu = kzero(nx), *h = kzero(ny);
 
-    (void)state;
+    for (int64_t i = 0; i < 2 * F; i++)
+        unit[i * 2 * F + i] = 1;
+    for (int64_t i = 0; i < F; i++)
+        half[i * F + i] = 1;
     for (int k = 0; k < kset.isas; k++) {
         struct vl_backend *be = kset.be[k];
+        struct vl_weight *w = kweight(be, unit, 2 * F, 2 * F, VL_COMPUTE_F32);
+        struct vl_weight *down = kweight(be, half, F, F, VL_COMPUTE_F32);
 
-        be->swiglu(be->ctx, y, x, s.N, s.I);
+        be->gate_up(be->ctx, y, gu, x, w, NULL, s.N);
         check_value("swiglu", ref_swiglu, &s, x, nx, y, ny, 1e-6);
-        be->swiglu_bwd(be->ctx, d, r, x, s.N, s.I);
+        be->gate_up_bwd(be->ctx, d, h, r, down, gu, s.N);
         check_grad("swiglu", ref_swiglu, &s, x, nx, r, ny, d, 1, 1e-5);
+        be->weight_free(be->ctx, w);
+        be->weight_free(be->ctx, down);
     }
-    free(x), free(r), free(y), free(d);
+    free(x), free(r), free(y), free(d), free(unit), free(half), free(gu), free(h);
+}
+
+static void test_swiglu(void **state)
+{
+    (void)state;
+    swiglu_case(35);
+    swiglu_case(64);
 }
 
 struct attn_arg {
