@@ -83,9 +83,9 @@ ok 'a prompt that rows share is computed once: the same loss, a gradient equal b
         cmp x.dp shared.dp
     done"
 ok 'activations that do not fit are computed again, said, to the same bits; what then does not fit is 71' "
-    verl-model init -q -o deep --hidden 64 --layers 16 --heads 4 --ffn 256 --vocab 20 --eos-id 1
+    verl-model init -q -o deep --hidden 64 --layers 32 --heads 4 --ffn 256 --vocab 20 --eos-id 1
     toy_batch wide.dp 600 7
-    wide='verl-update --role sft -m deep -i wide.dp data.train_batch_size=600 trainer.total_training_steps=1 --threads 1'
+    wide='verl-update --role sft -m deep -i wide.dp data.train_batch_size=600 trainer.total_training_steps=1 --threads 1 --micro-batch 300'
     \$wide -s r1 --recompute -o x.dp 2>err
     few=\$(sed -n 's/.*; \([0-9]*\)[.0-9]* MB needed.*/\1/p' err)
     \$wide -s r2 --no-recompute -o x.dp 2>err

@@ -38,8 +38,9 @@ struct vl_cut {
         VL_OPT_INT(NULL, TOKENS, &(CUT)->max_tokens, "TOKENS", 1, 1 << 30, 0,                      \
                    "tokens in one " PASS OF, .fallback = TOKENS_ELSE)
 
-/* Tokens of one pass: max_tokens, on a CPU never more than what is fastest there. */
-int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens);
+/* Tokens of one pass (train: one that backward follows): max_tokens, on a CPU never more than what is
+ * fastest there. */
+int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens, int train);
 
 /* Opens configuration and device: f->model without weights, f->be, f->compute. path NULL or "" is
  * VL_E_USAGE that names -m and `key`. compute "auto": what meta_info.compute says, else the

@@ -197,7 +197,7 @@ int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n,
 
     struct vl_micro_rule rule = { .max_rows = max_rows,
                                   .max_tokens =
-                                      max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens),
+                                      max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens, 1),
                                   .unit = unit(u),
                                   .share = u->o->share_prompts,
                                   .whole = 1 };

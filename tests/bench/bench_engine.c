@@ -33,7 +33,7 @@
 #include "libverl/engine/pack.h"
 
 /* What verl-update and verl-rollout take on a CPU. */
-enum { PASS_TOKENS = 2048, PREFILL_TOKENS = 8192 };
+enum { PASS_TOKENS = 2048, TRAIN_TOKENS = 512, PREFILL_TOKENS = 8192 };
 
 struct bench {
     const char *model_dir;
@@ -119,7 +119,9 @@ static int run_micro(struct bench *b, int64_t base, int64_t n, int train, double
 
 static int run_micros(struct bench *b, int train, struct vl_err *e)
 {
-    struct vl_micro_rule rule = { .max_tokens = PASS_TOKENS, .share = 1, .whole = train };
+    struct vl_micro_rule rule = { .max_tokens = train ? TRAIN_TOKENS : PASS_TOKENS,
+                                  .share = 1,
+                                  .whole = train };
     int64_t *first = vl_alloc((size_t)(b->rows + 1) * sizeof *first);
     int64_t n = vl_micro_cut(&b->batch, NULL, 0, b->rows, &rule, first);
     double sum = 0;
