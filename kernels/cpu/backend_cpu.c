@@ -60,11 +60,28 @@ static void mem_download(void *ctx, void *host, const void *dev, size_t bytes)
         memcpy(host, dev, bytes);
 }
 
+struct zero {
+    char *p;
+    size_t bytes;
+};
+
+#define ZERO_BYTES ((size_t)1 << 20) /* of a task */
+
+static void zero_task(void *arg, int64_t t, int thread)
+{
+    const struct zero *z = arg;
+    size_t at = (size_t)t * ZERO_BYTES, n = z->bytes - at;
+
+    (void)thread;
+    memset(z->p + at, 0, n < ZERO_BYTES ? n : ZERO_BYTES);
+}
+
 static void mem_zero(void *ctx, void *dev, size_t bytes)
 {
-    (void)ctx;
-    if (bytes)
-        memset(dev, 0, bytes);
+    struct zero z = { dev, bytes };
+
+    vl_cpu_run(ctx, (double)bytes / 16, (int64_t)((bytes + ZERO_BYTES - 1) / ZERO_BYTES), zero_task,
+               &z);
 }
 
 static void *mem_host(void *ctx, void *dev)

@@ -109,12 +109,17 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
                     int64_t M, const struct vl_weight *w, int64_t p, int64_t next, int64_t o0,
                     int64_t n, int add);
 int64_t vl_cpu_panels(const struct vl_cpu *c, int64_t n);
+/* Packs rows row .. row + n of w from x (n, I), by the calling thread; row is a multiple of
+ * VL_PACK_ROWS, so is n but for the last rows. */
+void vl_cpu_pack_rows(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
+                      int64_t n);
+#define VL_PACK_ROWS 16
 /* Rows of a task of N x panels tiles, K elements deep. */
 int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
                          enum vl_compute ct);
 
 /* dW in a half type in two steps: an operand's rows r0 .. r0+N as the product reads them, made once;
- * then dW (O, I) += dy^T x for any number of dy (N, ldy) over these rows, bf16. Scratch; valid until the
+ * then dW (O, I) = (add: +=) dy^T x for any number of dy (N, ldy) over these rows, bf16. Scratch; valid until the
  * next x. r0 is 0 or what vl_cpu_dw_end gave. */
 struct vl_dw {
     enum vl_compute ct;
@@ -125,7 +130,7 @@ struct vl_dw {
 void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
                  enum vl_compute ct, const struct vl_runs *runs);
 void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
-                   int64_t ldy, int64_t O);
+                   int64_t ldy, int64_t O, int add);
 /* Where a stretch of at most `most` (at least 32) of the N rows from r0 on may end without
  * showing. */
 int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs *runs);
@@ -144,7 +149,7 @@ void vl_cpu_linear(void *ctx, float *y, const void *x, const struct vl_weight *w
                    const float *add, int64_t N);
 void vl_cpu_linear_dx(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N);
 void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
-                      int64_t I, enum vl_compute ct, const struct vl_runs *runs);
+                      int64_t I, enum vl_compute ct, const struct vl_runs *runs, int add);
 void vl_cpu_linear_db(void *ctx, float *db, const void *dy, int64_t N, int64_t O,
                       enum vl_compute ct);
 void vl_cpu_gate_up(void *ctx, void *h, float *gu, const void *x, const struct vl_weight *w,
@@ -192,7 +197,7 @@ void vl_cpu_head_topk(void *ctx, int32_t *id, float *top, float *logp, const flo
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     const struct vl_runs *runs, float inv_temp, int64_t M);
+                     const struct vl_runs *runs, float inv_temp, int64_t M, int add);
 void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_weight *w,
                         float inv_temp, int64_t M);
 void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, const float *x,
@@ -201,8 +206,8 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
 
 double vl_cpu_sumsq(void *ctx, const float *x, int64_t n);
 void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
-                  const struct vl_adamw *o, int64_t *changed);
+                  const struct vl_adamw *o, struct vl_weight *w, int64_t *changed);
 void vl_cpu_sgd(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
-                int64_t *changed);
+                struct vl_weight *w, int64_t *changed);
 
 #endif

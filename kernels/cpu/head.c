@@ -153,6 +153,7 @@ struct bwd {
     struct vl_dw half; /* x's rows for dw, in the half types */
     size_t stride;
     int64_t r0, rn, ch; /* the rows and the chunk at work */
+    int add;
 };
 
 /* dz (n, VL_CHUNK) = gradient of the logits of rows m0.. in one chunk:
@@ -217,7 +218,7 @@ static void dw_task(void *arg, int64_t t, int thread)
     (void)thread;
     b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, (const float *)b->dz + o, 1, VL_CHUNK,
                 b->xf + b->r0 * I + i, I, width - o < DW_ROWS ? width - o : DW_ROWS,
-                I - i < DW_COLS ? I - i : DW_COLS, b->rn, 1);
+                I - i < DW_COLS ? I - i : DW_COLS, b->rn, b->add || b->r0);
 }
 
 static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *dlogp, int64_t M)
@@ -237,7 +238,7 @@ static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *
 void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     const struct vl_runs *runs, float inv_temp, int64_t M)
+                     const struct vl_runs *runs, float inv_temp, int64_t M, int add)
 {
     struct vl_cpu *c = ctx;
     struct bwd b = { .c = c,
@@ -253,7 +254,8 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
                      .inv_temp = inv_temp,
                      .dx = dx,
                      .dw = dw,
-                     .xf = x };
+                     .xf = x,
+                     .add = add };
     int64_t nc = vl_chunks(w->O), rows = M < BWD_ROWS ? M : BWD_ROWS;
 
     b.dz = vl_cpu_scratch(c, VL_SCRATCH_A,
@@ -273,7 +275,8 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
 
             vl_cpu_run(c, 2 * work, (b.rn + VL_RB - 1) / VL_RB, dz_task, &b);
             if (w->ct != VL_COMPUTE_F32)
-                vl_cpu_dw_add(c, &b.half, dw + b.ch * VL_CHUNK * w->I, b.dz, VL_CHUNK, width);
+                vl_cpu_dw_add(c, &b.half, dw + b.ch * VL_CHUNK * w->I, b.dz, VL_CHUNK, width,
+                              add || b.r0);
             else
                 vl_cpu_run(c, work,
                            (width + DW_ROWS - 1) / DW_ROWS * ((w->I + DW_COLS - 1) / DW_COLS),

@@ -55,84 +55,74 @@ void vl_cpu_weight_free(void *ctx, struct vl_weight *w)
     free(w);
 }
 
-/* One panel of n outputs over K reduced elements; W(out o, in k) = W[o*os + k*ks]. */
-static void pack_panel(const struct vl_cpu *c, float *dst, const float *W, int64_t os, int64_t ks,
-                       int64_t n, int64_t K)
+/* A panel's place for output (of fw) or column (of bw) j, `depth` elements deep. */
+static float *panel_of(void *side, int64_t j, int64_t depth, int64_t nr)
 {
-    int64_t nr = c->k.nr;
-
-    for (int64_t k = 0; k < K && os == 1; k++) /* outputs lie side by side */
-        memcpy(dst + k * nr, W + k * ks, (size_t)n * sizeof *dst);
-    for (int64_t k = 0; k < K && os != 1; k += 16)
-        for (int64_t j = 0; j < n; j += 16)
-            c->k.turn(dst + k * nr + j, nr, W + j * os + k, os, n - j < 16 ? n - j : 16,
-                      K - k < 16 ? K - k : 16);
-    for (int64_t k = 0; k < K && n < nr; k++)
-        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
+    return (float *)side + j / nr * nr * depth + j % nr; /* pairs take as much */
 }
 
-/* Pairs of k along a row of W (ks = 1), or across two rows (os = 1). */
-static void pack_panel16(const struct vl_cpu *c, uint32_t *dst, const float *W, int64_t os,
-                         int64_t ks, int64_t n, int64_t K, int64_t pairs)
+/* n <= VL_PACK_ROWS outputs of fw from their rows, which are turned; bw's elements of the reduction,
+ * or pairs of them, lie as they are in W. What no element of W fills stays zero, as it was made. */
+static void pack_some(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
+                      int64_t n)
 {
-    int64_t nr = c->k.nr;
+    int64_t nr = c->k.nr, I = w->I, depth = vl_cpu_depth(w->ct, w->O);
+    float *fw = panel_of(w->fw, row, vl_cpu_depth(w->ct, I), nr);
 
-    for (int64_t k = 0; k < K && os == 1; k += 2)
-        c->k.pair(dst + k / 2 * nr, W + k * ks, k + 1 < K ? W + (k + 1) * ks : NULL, n);
-    for (int64_t k = 0; k < K && os != 1; k += 32)
-        for (int64_t j = 0; j < n; j += 16)
-            c->k.pair_w(dst + k / 2 * nr + j, nr, W + j * os + k, os, n - j < 16 ? n - j : 16,
-                        K - k < 32 ? K - k : 32);
-    for (int64_t k = 0; k < (K + 1) / 2 && n < nr; k++)
-        memset(dst + k * nr + n, 0, (size_t)(nr - n) * sizeof *dst);
-    memset(dst + (K + 1) / 2 * nr, 0, (size_t)((pairs - (K + 1) / 2) * nr) * sizeof *dst);
+    if (w->ct == VL_COMPUTE_F32)
+        for (int64_t k = 0; k < I; k += 16)
+            c->k.turn(fw + k * nr, nr, x + k, I, n, I - k < 16 ? I - k : 16);
+    else
+        for (int64_t k = 0; k < I; k += 32)
+            c->k.pair_w((uint32_t *)(void *)fw + k / 2 * nr, nr, x + k, I, n,
+                        I - k < 32 ? I - k : 32);
+    for (int64_t j = 0; j < I && w->train; j += nr) {
+        int64_t width = I - j < nr ? I - j : nr;
+        float *bw = panel_of(w->bw, j, depth, nr);
+        uint32_t *pairs = (uint32_t *)(void *)bw;
+
+        for (int64_t i = 0; i < n && w->ct == VL_COMPUTE_F32; i++)
+            memcpy(bw + (row + i) * nr, x + i * I + j, (size_t)width * sizeof *bw);
+        for (int64_t i = 0; i < n && w->ct != VL_COMPUTE_F32; i += 2)
+            c->k.pair(pairs + (row + i) / 2 * nr, x + i * I + j,
+                      i + 1 < n ? x + (i + 1) * I + j : NULL, width);
+    }
 }
 
-/* Panels of `out` outputs, W the first one's, reduced over `in`. */
+void vl_cpu_pack_rows(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
+                      int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VL_PACK_ROWS)
+        pack_some(c, w, x + i * w->I, row + i, n - i < VL_PACK_ROWS ? n - i : VL_PACK_ROWS);
+}
+
 struct pack {
     const struct vl_cpu *c;
-    void *dst;
-    const float *W;
-    int64_t os, ks, out, in;
-    enum vl_compute ct;
+    struct vl_weight *w;
+    const float *x;
 };
 
-static void pack_task(void *arg, int64_t p, int thread)
+static void pack_task(void *arg, int64_t t, int thread)
 {
     const struct pack *j = arg;
-    int64_t nr = j->c->k.nr, n = j->out - p * nr < nr ? j->out - p * nr : nr;
-    int64_t depth = vl_cpu_depth(j->ct, j->in);
-    float *dst = (float *)j->dst + p * nr * depth; /* pairs take as much */
-    const float *W = j->W + p * nr * j->os;
+    int64_t row = t * VL_BLOCK_ROWS, n = j->w->O - row;
 
     (void)thread;
-    if (j->ct == VL_COMPUTE_F32)
-        pack_panel(j->c, dst, W, j->os, j->ks, n, j->in);
-    else
-        pack_panel16(j->c, (uint32_t *)(void *)dst, W, j->os, j->ks, n, j->in, depth);
-}
-
-static void pack_side(struct vl_cpu *c, struct pack j)
-{
-    j.c = c;
-    vl_cpu_run(c, (double)j.out * (double)j.in, vl_cpu_panels(c, j.out), pack_task, &j);
+    vl_cpu_pack_rows(j->c, j->w, j->x + row * j->w->I, row, n < VL_BLOCK_ROWS ? n : VL_BLOCK_ROWS);
 }
 
 void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev)
 {
-    pack_side(ctx, (struct pack){ NULL, w->fw, dev, w->I, 1, w->O, w->I, w->ct });
-    if (w->train)
-        pack_side(ctx, (struct pack){ NULL, w->bw, dev, 1, w->I, w->I, w->O, w->ct });
+    struct vl_cpu *c = ctx;
+    struct pack j = { c, w, dev };
+
+    vl_cpu_run(c, (double)w->O * (double)w->I, (w->O + VL_BLOCK_ROWS - 1) / VL_BLOCK_ROWS,
+               pack_task, &j);
 }
 
 void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n)
 {
-    const struct vl_cpu *c = ctx;
-    float *dst = (float *)w->fw + row * vl_cpu_depth(w->ct, w->I); /* row: of whole panels */
-    struct pack j = { c, dst, x, w->I, 1, n, w->I, w->ct };
-
-    for (int64_t p = 0; p < vl_cpu_panels(c, n); p++)
-        pack_task(&j, p, 0);
+    vl_cpu_pack_rows(ctx, w, x, row, n);
 }
 
 void vl_cpu_to_pairs(const struct vl_cpu *c, uint32_t *h, const float *x, int64_t n,

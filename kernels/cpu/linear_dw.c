@@ -1,4 +1,4 @@
-/* linear_dw.c - gradients of weights and biases: dW += dy^T x, summed over the rows of a batch.
+/* linear_dw.c - gradients of weights and biases: dW = or += dy^T x, summed over the rows of a batch.
  *
  * Rows are the reduction here, and a batch may come in pieces that end between any two sequences. In
  * fp32 one accumulator takes row after row, so no cut shows. In the half types a step of the product
@@ -20,6 +20,7 @@ struct dw {
     int64_t N, O, I, np, no;
     float *buf;
     size_t stride;
+    int add;
 };
 
 #define DW_ROWS  48  /* outputs o of a task */
@@ -57,16 +58,23 @@ static void dw_task(void *arg, int64_t t, int thread)
         for (int64_t i = 0; i < k; i++)
             memcpy(dy + i * DW_ROWS, j->dy + (n + i) * j->O + o, (size_t)m * sizeof *dy);
         j->c->k.mul(j->dw + o * j->I + p * nr, j->I, dy, 1, DW_ROWS, j->px + (p * j->N + n) * nr,
-                    nr, m, w, k, 1);
+                    nr, m, w, k, j->add || n);
     }
 }
 
 static void dw_f32(struct vl_cpu *c, float *dw, const float *dy, const float *x, int64_t N,
-                   int64_t O, int64_t I)
+                   int64_t O, int64_t I, int add)
 {
-    struct dw j = {
-        c, dw, NULL, dy, x, N, O, I, vl_cpu_panels(c, I), (O + DW_ROWS - 1) / DW_ROWS, NULL, 0
-    };
+    struct dw j = { .c = c,
+                    .dw = dw,
+                    .dy = dy,
+                    .x = x,
+                    .N = N,
+                    .O = O,
+                    .I = I,
+                    .np = vl_cpu_panels(c, I),
+                    .no = (O + DW_ROWS - 1) / DW_ROWS,
+                    .add = add };
     double work = (double)N * (double)O * (double)I / 8;
 
     j.px = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(j.np * c->k.nr * N) * sizeof *j.px);
@@ -129,6 +137,7 @@ struct half {
     const uint16_t *dy, *x;
     uint32_t *at, *px; /* (O, lda) pairs of dy's rows; panels of (pairs, nr) of x's */
     int64_t O, I, ldx, ldy, pairs, lda, blocks, np, rows;
+    int add;
 };
 
 static void px_task(void *arg, int64_t t, int thread)
@@ -176,9 +185,9 @@ static void half_task(void *arg, int64_t t, int thread)
 
     (void)thread;
     if (j->ct == VL_COMPUTE_BF16)
-        j->c->k.mul16(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, 1);
+        j->c->k.mul16(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add);
     else
-        j->c->k.mul_amx(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, 1, NULL);
+        j->c->k.mul_amx(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add, NULL);
 }
 
 void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
@@ -204,7 +213,7 @@ void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, i
 }
 
 void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
-                   int64_t ldy, int64_t O)
+                   int64_t ldy, int64_t O, int add)
 {
     struct half j = { .c = c,
                       .block = d->block,
@@ -218,6 +227,7 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uin
                       .pairs = d->pairs,
                       .blocks = d->blocks,
                       .rows = AT_COLS,
+                      .add = add,
                       .np = vl_cpu_panels(c, d->I) };
 
     j.lda = (d->pairs + AT_LINE - 1) / AT_LINE * AT_LINE;
@@ -232,13 +242,13 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uin
 }
 
 void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
-                      int64_t I, enum vl_compute ct, const struct vl_runs *runs)
+                      int64_t I, enum vl_compute ct, const struct vl_runs *runs, int add)
 {
     int64_t pairs, most = N, end, ldy = 2 * vl_cpu_depth(ct, O);
     struct vl_dw d;
 
     if (ct == VL_COMPUTE_F32) {
-        dw_f32(ctx, dw, dy, x, N, O, I);
+        dw_f32(ctx, dw, dy, x, N, O, I, add);
         return;
     }
     cut_blocks(NULL, &pairs, 0, N, runs, ct);
@@ -247,7 +257,7 @@ void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64
     for (int64_t n = 0; n < N; n = end) {
         end = vl_cpu_dw_end(n, most, N, runs);
         vl_cpu_dw_x(ctx, &d, x, n, end - n, I, ct, runs);
-        vl_cpu_dw_add(ctx, &d, dw, (const uint16_t *)dy + n * ldy, ldy, O);
+        vl_cpu_dw_add(ctx, &d, dw, (const uint16_t *)dy + n * ldy, ldy, O, add || n);
     }
 }
 

@@ -128,14 +128,14 @@ struct vl_backend {
 
     /* x, dy: operands of w's type, or of ct.
      * y (N,O) = x (N,I) W^T + bias (O or NULL) + add (N,O or NULL), in this order; dx (N,I) = dy (N,O) W;
-     * dW (O,I) += dy^T x, in row order, in the half types in pairs or blocks of rows counted from
+     * dW (O,I) = (add: +=) dy^T x, in row order, in the half types in pairs or blocks of rows counted from
      * each sequence's first (runs NULL: all rows are one), so that no cut between sequences shows;
      * dbias (O) += rows of dy, in row order */
     void (*linear)(void *ctx, float *y, const void *x, const struct vl_weight *w, const float *bias,
                    const float *add, int64_t N);
     void (*linear_dx)(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N);
     void (*linear_dw)(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
-                      int64_t I, enum vl_compute ct, const struct vl_runs *runs);
+                      int64_t I, enum vl_compute ct, const struct vl_runs *runs, int add);
     void (*linear_db)(void *ctx, float *db, const void *dy, int64_t N, int64_t O,
                       enum vl_compute ct);
 
@@ -198,7 +198,7 @@ struct vl_backend {
 
     /* Final projection with log-softmax, in vocabulary chunks; z = x W^T * inv_temp (fp32).
      * head_logp: logp, entropy, lse, sum_pi2 (M; host; NULL allowed but for logp) of target (host).
-     * head_bwd: dx (M,C) = and dW (V,C) += of sum_i dlogp_i*logp_i + dent_i*entropy_i
+     * head_bwd: dx (M,C) = and dW (V,C) = (add: +=) of sum_i dlogp_i*logp_i + dent_i*entropy_i
      * (dlogp, dent: host; dent may be NULL); dW as linear_dw's, runs being of the M rows. more (NULL: none): log-probs, and the terms dlogp*logp,
      * of further ids. head_logits: z (M,V) to host memory. head_topk: the K (<= V) likeliest ids and
      * their log-probs (M,K; host), in that order, ties to the lower id, with head_logp's bits; and logp (M; NULL: not) of target.
@@ -215,7 +215,7 @@ struct vl_backend {
     void (*head_bwd)(void *ctx, float *dx, float *dw, const float *x, const struct vl_weight *w,
                      const int32_t *target, const float *lse, const float *entropy,
                      const float *dlogp, const float *dent, const struct vl_more *more,
-                     const struct vl_runs *runs, float inv_temp, int64_t M);
+                     const struct vl_runs *runs, float inv_temp, int64_t M, int add);
     void (*head_topk)(void *ctx, int32_t *id, float *top, float *logp, const float *x,
                       const struct vl_weight *w, const int32_t *target, float inv_temp, int64_t K,
                       int64_t M);
@@ -228,11 +228,12 @@ struct vl_backend {
     /* optimizer. sumsq: sum of squares in double, fixed blocks and order; NaN/inf pass through. */
     double (*sumsq)(void *ctx, const float *x, int64_t n);
     /* *changed += how many stored values differ afterwards. vmax (n) or NULL: the largest v so far,
-     * which takes v's place (amsgrad). b (n) or NULL: the momentum buffer, needed with momentum. */
+     * which takes v's place (amsgrad). b (n) or NULL: the momentum buffer, needed with momentum.
+     * w or NULL: packed from p, its (O,I) = n matrix, in the same pass. */
     void (*adamw)(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
-                  const struct vl_adamw *o, int64_t *changed);
+                  const struct vl_adamw *o, struct vl_weight *w, int64_t *changed);
     void (*sgd)(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
-                int64_t *changed);
+                struct vl_weight *w, int64_t *changed);
 };
 
 /* bf16 or amx, whichever is faster there. */

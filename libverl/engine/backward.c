@@ -17,14 +17,14 @@ static void head_backward(struct vl_engine *g, const float *dlogp, const float *
     if (c->head == VL_HEAD_VALUE) {
         be->upload(be->ctx, w->dvalue, dvalue, (size_t)g->M * sizeof(float));
         be->linear_dw(be->ctx, vl_grad(g, g->value_head), w->dvalue, w->xn, g->M, 1, c->C,
-                      VL_COMPUTE_F32, NULL);
+                      VL_COMPUTE_F32, NULL, !g->fresh);
         if (g->value_bias >= 0)
             be->linear_db(be->ctx, vl_grad(g, g->value_bias), w->dvalue, g->M, 1, VL_COMPUTE_F32);
         be->linear_dx(be->ctx, w->dxn, w->dvalue, g->w_value, g->M);
     } else {
         be->head_bwd(be->ctx, w->dxn, vl_grad(g, g->head >= 0 ? g->head : g->embed), w->xn,
                      g->w_head, g->target, g->lse, g->entropy, dlogp, dent, g->more, &g->out_runs,
-                     g->inv_temp, g->M);
+                     g->inv_temp, g->M, !g->fresh);
     }
     be->rmsnorm_bwd(be->ctx, w->dxo, vl_grad(g, g->norm), NULL, w->dxn, w->xo, vl_par(g, g->norm),
                     w->rstd_f, g->M, c->C, 0, VL_COMPUTE_F32);
@@ -58,7 +58,7 @@ static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const st
     const void *dx = be->operand(be->ctx, w->dy, w->dx, N, c->C, ct);
 
     be->gate_up_bwd(be->ctx, w->dgu, w->h, dx, y->w_down, a->gu, N);
-    be->linear_dw(be->ctx, vl_grad(g, y->down), dx, w->h, N, c->C, c->F, ct, &g->runs);
+    be->linear_dw(be->ctx, vl_grad(g, y->down), dx, w->h, N, c->C, c->F, ct, &g->runs, !g->fresh);
     if (y->down_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->down_bias), w->dx, N, c->C, VL_COMPUTE_F32);
     if (y->gate_up_bias >= 0)
@@ -66,7 +66,8 @@ static void mlp_backward(struct vl_engine *g, const struct vl_layer *y, const st
     be->linear_dx(be->ctx, w->dn, w->dgu, y->w_gate_up, N);
     be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->mlp_norm), w->n, w->dn, a->x2,
                     vl_par(g, y->mlp_norm), a->rstd2, N, c->C, 1, ct);
-    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, w->n, N, 2 * c->F, c->C, ct, &g->runs);
+    be->linear_dw(be->ctx, vl_grad(g, y->gate_up), w->dgu, w->n, N, 2 * c->F, c->C, ct, &g->runs,
+                  !g->fresh);
 }
 
 static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_acts *a)
@@ -81,7 +82,7 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     const void *dx = be->operand(be->ctx, w->dy, w->dx, N, c->C, ct), *dqkv;
 
     be->linear_dw(be->ctx, vl_grad(g, y->o), dx, be->operand(be->ctx, w->n, a->att, N, HD, ct), N,
-                  c->C, HD, ct, &g->runs);
+                  c->C, HD, ct, &g->runs, !g->fresh);
     if (y->o_bias >= 0)
         be->linear_db(be->ctx, vl_grad(g, y->o_bias), w->dx, N, c->C, VL_COMPUTE_F32);
     be->linear_dx(be->ctx, w->datt, dx, y->w_o, N);
@@ -95,14 +96,13 @@ static void attention_backward(struct vl_engine *g, int64_t l, const struct vl_a
     be->linear_dx(be->ctx, w->dn, dqkv, y->w_qkv, N);
     be->rmsnorm_bwd(be->ctx, w->dx, vl_grad(g, y->attn_norm), w->n, w->dn, a->x,
                     vl_par(g, y->attn_norm), a->rstd1, N, c->C, 1, ct);
-    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, w->n, N, A, c->C, ct, &g->runs);
+    be->linear_dw(be->ctx, vl_grad(g, y->qkv), dqkv, w->n, N, A, c->C, ct, &g->runs, !g->fresh);
 }
 
 int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *dent,
                        const float *dvalue, struct vl_err *e)
 {
     const struct vl_config *c = &g->cfg;
-    struct vl_backend *be = g->be;
     struct vl_work *w = &g->work;
     int value = c->head == VL_HEAD_VALUE;
 
@@ -123,6 +123,7 @@ int vl_engine_backward(struct vl_engine *g, const float *dlogp, const float *den
         mlp_backward(g, &g->layer[l], a);
         attention_backward(g, l, a);
     }
-    be->embed_dw(be->ctx, g->dembed ? g->dembed : vl_grad(g, g->embed), w->dx, g->ids, g->N, c->C);
+    vl_grads_embed(g, w->dx);
+    g->fresh = 0;
     return 0;
 }

@@ -1,10 +1,7 @@
 /* engine.c - the engine's memory: parameters, gradients, moments, packed weights, activations.
  *
  * For inference the matrices live in their packed form alone; the slab then holds the embedding and
- * the vectors.
- * A tied embedding gets its gradient from two sides. They are kept apart until
- * vl_engine_finish_grads, since adding them micro-batch by micro-batch would make the sum's order,
- * and so its bits, depend on where the batch was cut. */
+ * the vectors. */
 #include "libverl/engine/internal.h"
 
 #include <stdio.h>
@@ -88,25 +85,6 @@ static int new_weights(struct vl_engine *g, struct vl_err *e)
     return new_weight(g, &g->w_head, c->V, c->C, ct, e);
 }
 
-void vl_engine_repack(struct vl_engine *g)
-{
-    struct vl_backend *be = g->be;
-
-    for (int64_t l = 0; l < g->cfg.L; l++) {
-        struct vl_layer *y = &g->layer[l];
-
-        be->weight_set(be->ctx, y->w_qkv, vl_par(g, y->qkv));
-        be->weight_set(be->ctx, y->w_o, vl_par(g, y->o));
-        be->weight_set(be->ctx, y->w_gate_up, vl_par(g, y->gate_up));
-        be->weight_set(be->ctx, y->w_down, vl_par(g, y->down));
-    }
-    if (g->w_value)
-        be->weight_set(be->ctx, g->w_value, vl_par(g, g->value_head));
-    else
-        be->weight_set(be->ctx, g->w_head, vl_par(g, g->head >= 0 ? g->head : g->embed));
-    g->kept = 0;
-}
-
 static int new_slabs(struct vl_engine *g, struct vl_err *e)
 {
     struct vl_backend *be = g->be;
@@ -119,10 +97,8 @@ static int new_slabs(struct vl_engine *g, struct vl_err *e)
     for (int i = 0; i < g->opt.moments; i++)
         if (be->alloc(be->ctx, (void **)&g->moment[i], bytes, e))
             return e->code;
-    if (tied)
-        return be->alloc(be->ctx, (void **)&g->dembed,
-                         (size_t)(g->cfg.V * g->cfg.C) * sizeof(float), e);
-    return 0;
+    vl_grads_matrices(g);
+    return tied ? vl_grads_new(g, e) : 0;
 }
 
 /* ---- inference: where each parameter goes; then all of them, in one pass over their files ---- */
@@ -327,6 +303,9 @@ void vl_engine_free(struct vl_engine *g)
         if (dev[i])
             g->be->free(g->be->ctx, dev[i]);
     free(g->layer);
+    free(g->slot);
+    free(g->slot_id);
+    free(g->matrix);
     free(g->work.layer);
     free(g->ids);
     free(g->pos);
@@ -483,32 +462,7 @@ float *vl_engine_params(struct vl_engine *g)
     return g->params;
 }
 
-float *vl_engine_grads(struct vl_engine *g)
-{
-    return g->grads;
-}
-
 float *vl_engine_moment(struct vl_engine *g, int i)
 {
     return g->moment[i];
-}
-
-void vl_engine_zero_grads(struct vl_engine *g)
-{
-    struct vl_backend *be = g->be;
-
-    be->zero(be->ctx, g->grads, (size_t)g->count * sizeof(float));
-    if (g->dembed)
-        be->zero(be->ctx, g->dembed, (size_t)(g->cfg.V * g->cfg.C) * sizeof(float));
-}
-
-void vl_engine_finish_grads(struct vl_engine *g)
-{
-    struct vl_backend *be = g->be;
-    int64_t n = g->cfg.V * g->cfg.C;
-
-    if (!g->dembed)
-        return;
-    be->add(be->ctx, vl_grad(g, g->embed), g->dembed, n);
-    be->zero(be->ctx, g->dembed, (size_t)n * sizeof(float));
 }

@@ -66,8 +66,7 @@ int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /*
 
 /* Training only: slabs (dev, m->count floats each, offsets of m->param). */
 float *vl_engine_params(struct vl_engine *g);
-float *vl_engine_grads(struct vl_engine *g); /* the embedding's input-side gradient is folded in by
-                                                vl_engine_finish_grads */
+float *vl_engine_grads(struct vl_engine *g);         /* whole after vl_engine_finish_grads */
 float *vl_engine_moment(struct vl_engine *g, int i); /* of opts.moments */
 /* put of a sink (model.h) whose arg is such a slab, laid out as m. */
 struct vl_engine_slab {
@@ -76,9 +75,15 @@ struct vl_engine_slab {
     float *dev;
 };
 void vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
-void vl_engine_zero_grads(struct vl_engine *g);
+void vl_engine_zero_grads(struct vl_engine *g); /* before the first backward pass of a step */
 void vl_engine_finish_grads(struct vl_engine *g);
-/* Packs the weights again after the parameters changed (training). */
+/* The optimizer's step on floats [at, at + n) of the slabs, whole parameters, from the gradient and the
+ * moments (of opts.moments in the backend's order); packs them. *changed += weights that differ. */
+void vl_engine_adamw(struct vl_engine *g, int64_t at, int64_t n, const struct vl_adamw *o,
+                     int64_t *changed);
+void vl_engine_sgd(struct vl_engine *g, int64_t at, int64_t n, const struct vl_sgd *o,
+                   int64_t *changed);
+/* Packs the weights again after the parameters were changed from outside (training). */
 void vl_engine_repack(struct vl_engine *g);
 
 #endif

@@ -28,6 +28,12 @@ struct vl_acts {
     float *gu;              /* (N, 2F); NULL when no backward pass follows */
 };
 
+/* A packed parameter of the slabs. */
+struct vl_matrix {
+    struct vl_weight *w;
+    int64_t off, n;
+};
+
 struct vl_work {
     struct vl_acts *layer;   /* (L) host */
     float *xL;               /* (N, C) after the last layer */
@@ -52,7 +58,13 @@ struct vl_engine {
     struct vl_backend *be;
     int64_t count;
     float *params, *grads, *moment[VL_MAX_MOMENTS]; /* dev (count) */
-    float *dembed; /* dev (V, C): input-side gradient of a tied embedding, else NULL */
+    /* the gradient (grads.c) */
+    int fresh;                /* no backward pass yet: matrices hold anything */
+    float *dembed;            /* dev (V, C): input-side gradient of a tied embedding, else NULL */
+    int32_t *slot;            /* host (V): its row for each id, or -1 */
+    int64_t *slot_id, slots;  /* host: the id of each row */
+    struct vl_matrix *matrix; /* training: all of them, by offset */
+    int64_t matrices;
     int64_t embed, norm, head, value_head, value_bias; /* offsets */
     struct vl_layer *layer;
     struct vl_weight *w_head; /* (V, C) packed head; NULL with a value head */
@@ -110,6 +122,11 @@ void vl_layer_forward(struct vl_engine *g, int64_t l, struct vl_acts *a, float *
                       const struct vl_kv *kv);
 /* Embedding and all layers into g->work.xL, then output rows through the final norm to work.xn. */
 void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struct vl_kv *kv);
+/* The input side of a tied embedding's gradient; the list of matrices; the embedding's share of a backward
+ * pass. */
+int vl_grads_new(struct vl_engine *g, struct vl_err *e) VL_MUST_CHECK;
+void vl_grads_matrices(struct vl_engine *g);
+void vl_grads_embed(struct vl_engine *g, const float *dx);
 struct vl_attn vl_layer_attn(const struct vl_config *c, enum vl_compute ct, int64_t l);
 
 #endif

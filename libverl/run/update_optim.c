@@ -96,13 +96,8 @@ static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, d
                      double scale, int64_t *changed)
 {
     const struct vl_optim *m = &u->optim;
-    struct vl_backend *be = u->f.be;
     struct vl_engine *g = u->f.eng;
-    float *p = vl_engine_params(g) + at, *grad = vl_engine_grads(g) + at;
-    float *slab[VL_MAX_MOMENTS] = { NULL };
 
-    for (int i = 0; i < m->moments; i++)
-        slab[i] = vl_engine_moment(g, i) + at;
     if (m->name == VL_SGD) {
         struct vl_sgd o = { .lr = (float)lr,
                             .momentum = (float)u->o->momentum,
@@ -112,7 +107,7 @@ static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, d
                             .t = u->t,
                             .grad_scale = (float)scale };
 
-        be->sgd(be->ctx, p, slab[0], grad, n, &o, changed);
+        vl_engine_sgd(g, at, n, &o, changed);
     } else {
         struct vl_adamw o = { .lr = (float)lr,
                               .beta1 = (float)m->beta[0],
@@ -123,7 +118,7 @@ static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, d
                               .t = u->t,
                               .grad_scale = (float)scale };
 
-        be->adamw(be->ctx, p, slab[0], slab[1], slab[2], grad, n, &o, changed);
+        vl_engine_adamw(g, at, n, &o, changed);
     }
 }
 

@@ -387,6 +387,5 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
     }
     u->t++;
     vl_optim_step(u, lr, scale, &r->changed);
-    vl_engine_repack(u->f.eng);
     return 0;
 }

@@ -167,9 +167,7 @@ static int run_train(struct bench *b, struct iteration *it, struct vl_err *e)
                           .t = ++b->steps,
                           .grad_scale = norm > 1 ? (float)(1 / norm) : 1 };
 
-    be->adamw(be->ctx, vl_engine_params(g), vl_engine_moment(g, 0), vl_engine_moment(g, 1), NULL,
-              vl_engine_grads(g), b->model->count, &o, &changed);
-    vl_engine_repack(g);
+    vl_engine_adamw(g, 0, b->model->count, &o, &changed);
     it->seconds = vl_now() - t;
     it->tokens = b->valid;
     return changed ? 0 : vl_fail(e, VL_E_BUG, "the step changed no weight");

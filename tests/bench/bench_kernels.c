@@ -82,7 +82,7 @@ static void do_dw(void *p)
 {
     struct mat *m = p;
 
-    be->linear_dw(be->ctx, m->W, m->yo, m->xo, m->N, m->O, m->I, m->ct, NULL);
+    be->linear_dw(be->ctx, m->W, m->yo, m->xo, m->N, m->O, m->I, m->ct, NULL, 1);
 }
 static void do_pack(void *p)
 {
@@ -231,7 +231,7 @@ static void do_head_bwd(void *p)
     struct head *h = p;
 
     be->head_bwd(be->ctx, h->dx, h->W, h->x, h->w, h->y, h->r + 2 * h->M, h->r + h->M, h->r,
-                 h->r + h->M, NULL, NULL, 1, h->M);
+                 h->r + h->M, NULL, NULL, 1, h->M, 1);
 }
 static void do_sample(void *p)
 {

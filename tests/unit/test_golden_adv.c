@@ -148,10 +148,10 @@ static int run_logits(struct gcase *c)
     gwant_f32(c, "entropy_chunked", h.out + M, M);
     gwant_f32(c, "sum_pi_squared", h.out + 3 * M, M);
     h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, wl, NULL, NULL,
-                   NULL, 1, M);
+                   NULL, 1, M, 1);
     gwant_f32(c, "grad_logits_of_weighted_logprobs", dx, M * V);
     h.be->head_bwd(h.be->ctx, dx, dw, h.x, h.w, h.target, h.out + 2 * M, h.out + M, none, we, NULL,
-                   NULL, 1, M);
+                   NULL, 1, M, 1);
     gwant_f32(c, "grad_logits_of_weighted_entropy", dx, M * V);
     head_close(&h);
     return 0;

@@ -16,7 +16,7 @@ static void run_linear(struct vl_backend *be, struct vl_buf *out)
         int64_t N = shapes[i].N, O = shapes[i].O, I = shapes[i].I;
         float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *dy = krand(N * O, 1, 3);
         float *b = krand(O, 1, 4), *y = kzero(N * O), *dx = krand(N * I, 1, 5);
-        float *dw = krand(O * I, 1, 6), *db = krand(O, 1, 7);
+        float *dw = krand(O * I, 1, 6), *db = krand(O, 1, 7), *again = kzero(O * I);
 
         for (int ct = 0; ct < VL_COMPUTES; ct++) {
             struct vl_weight *w = kweight(be, W, O, I, (enum vl_compute)ct);
@@ -32,14 +32,18 @@ static void run_linear(struct vl_backend *be, struct vl_buf *out)
             kput(out, y, N * O);
             be->linear_dx(be->ctx, dx, dyo, w, N);
             kput(out, dx, N * I);
-            be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, (enum vl_compute)ct, &runs);
+            be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, (enum vl_compute)ct, &runs, 1);
             kput(out, dw, O * I);
+            memset(again, 0, (size_t)(O * I) * 4);
+            be->linear_dw(be->ctx, again, dyo, xo, N, O, I, (enum vl_compute)ct, &runs, 1);
+            be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, (enum vl_compute)ct, &runs, 0);
+            assert_memory_equal(dw, again, (size_t)(O * I) * 4);
             be->linear_db(be->ctx, db, dyo, N, O, (enum vl_compute)ct);
             kput(out, db, O);
             be->weight_free(be->ctx, w);
             free(xo), free(dyo);
         }
-        free(x), free(W), free(dy), free(b), free(y), free(dx), free(dw), free(db);
+        free(x), free(W), free(dy), free(b), free(y), free(dx), free(dw), free(db), free(again);
     }
 }
 
@@ -53,7 +57,7 @@ static void run_linear_big(struct vl_backend *be, struct vl_buf *out)
 
     be->linear(be->ctx, y, x, w, NULL, NULL, N);
     be->linear_dx(be->ctx, dx, dy, w, N);
-    be->linear_dw(be->ctx, dw, dy, x, N, O, I, VL_COMPUTE_F32, NULL);
+    be->linear_dw(be->ctx, dw, dy, x, N, O, I, VL_COMPUTE_F32, NULL, 1);
     kput(out, y, N * O);
     kput(out, dx, N * I);
     kput(out, dw, O * I);
@@ -244,7 +248,7 @@ static void run_head(struct vl_backend *be, struct vl_buf *out)
             be->head_logp(be->ctx, r, r + M, r + 2 * M, r + 3 * M, x, w, y, NULL, 0.7f, M);
             kput(out, r, 4 * M);
             be->head_bwd(be->ctx, dx, dw, x, w, y, r + 2 * M, r + M, dlogp, dent, NULL, NULL, 0.7f,
-                         M);
+                         M, 1);
             kput(out, dx, M * C);
             kput(out, dw, V * C);
             be->head_logits(be->ctx, z, x, w, 0.7f, M);
@@ -264,7 +268,7 @@ static void run_optim(struct vl_backend *be, struct vl_buf *out)
 
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
-    be->adamw(be->ctx, p, m, v, NULL, g, n, &o, &changed);
+    be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, &changed);
     s = be->sumsq(be->ctx, g, n);
     kput(out, p, n);
     kput(out, m, n);
@@ -368,11 +372,11 @@ static void test_half_cuts(void **state)
                     void *dyo = koperand(be, dy + n * O, rows, O, ct);
                     void *xo = koperand(be, x + n * I, rows, I, ct);
 
-                    be->linear_dw(be->ctx, to, dyo, xo, rows, O, I, ct, &runs);
+                    be->linear_dw(be->ctx, to, dyo, xo, rows, O, I, ct, &runs, 1);
                     free(dyo), free(xo);
                 } else {
                     be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
-                                 NULL, NULL, &runs, 1, rows);
+                                 NULL, NULL, &runs, 1, rows, 1);
                 }
             }
         assert_memory_equal(a, b, V * I * sizeof *a);
@@ -401,13 +405,12 @@ static void test_half_short(void **state)
         int64_t xb = (int64_t)be->operand_bytes(be->ctx, I, (enum vl_compute)ct);
         int64_t dyb = (int64_t)be->operand_bytes(be->ctx, O, (enum vl_compute)ct);
 
-        memset(a, 0, O * I * sizeof *a);
         memset(b, 0, O * I * sizeof *b);
         be->linear_dw(be->ctx, a, dyo, xo, from[SEQS], O, I, (enum vl_compute)ct,
-                      &(struct vl_runs){ SEQS, from });
+                      &(struct vl_runs){ SEQS, from }, 0);
         for (int i = 0; i < SEQS; i++)
             be->linear_dw(be->ctx, b, dyo + from[i] * dyb, xo + from[i] * xb, from[i + 1] - from[i],
-                          O, I, (enum vl_compute)ct, NULL);
+                          O, I, (enum vl_compute)ct, NULL, 1);
         free(xo), free(dyo);
         assert_memory_equal(a, b, O * I * sizeof *a);
     }
@@ -438,8 +441,8 @@ static void test_cuts(void **state)
                 k = pass ? 1 + n % 6 : N;
                 k = k < N - n ? k : N - n;
                 if (op == 0)
-                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I, VL_COMPUTE_F32,
-                                  NULL);
+                    be->linear_dw(be->ctx, to, dy + n * O, x + n * I, k, O, I, VL_COMPUTE_F32, NULL,
+                                  1);
                 if (op == 1)
                     be->linear_db(be->ctx, to, dy + n * O, k, O, VL_COMPUTE_F32);
                 if (op == 2)
@@ -449,7 +452,7 @@ static void test_cuts(void **state)
                     be->embed_dw(be->ctx, to, x + n * I, y + n, k, I);
                 if (op == 4)
                     be->head_bwd(be->ctx, dx, to, x + n * I, w, y + n, lse + n, NULL, dlogp + n,
-                                 NULL, NULL, NULL, 1, k);
+                                 NULL, NULL, NULL, 1, k, 1);
             }
         assert_memory_equal(a, b, V * I * sizeof *a);
     }

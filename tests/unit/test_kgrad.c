@@ -95,7 +95,7 @@ static void test_linear(void **state)
             be->linear(be->ctx, y, x, w, x + nb, NULL, s.N);
             check_value("linear", ref_linear, &s, x, nx, y, ny, 2e-5);
             be->linear_dx(be->ctx, d, r, w, s.N);
-            be->linear_dw(be->ctx, d + nw, r, x, s.N, s.O, s.I, VL_COMPUTE_F32, NULL);
+            be->linear_dw(be->ctx, d + nw, r, x, s.N, s.O, s.I, VL_COMPUTE_F32, NULL, 1);
             be->linear_db(be->ctx, d + nb, r, s.N, s.O, VL_COMPUTE_F32);
             check_grad("linear", ref_linear, &s, x, nx, r, ny, d, i ? 7 : 1, 2e-5);
             be->weight_free(be->ctx, w);
@@ -133,7 +133,7 @@ static void test_linear_bf16(void **state)
         be->linear_dx(be->ctx, dx, dyo, w, N);
         memset(dw, 0, sizeof dw);
         memset(db, 0, sizeof db);
-        be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, ct, NULL);
+        be->linear_dw(be->ctx, dw, dyo, xo, N, O, I, ct, NULL, 1);
         be->linear_db(be->ctx, db, dyo, N, O, ct);
         for (int o = 0; o < O; o++) {
             double sum = 0;
@@ -533,7 +533,7 @@ static void test_head(void **state)
             check_value("head", ref_head, &s, x, nx, y, 4 * M, 2e-6);
             memset(d, 0, (size_t)nx * 4);
             be->head_bwd(be->ctx, d, d + M * s.C, x, w, target, y + 3 * M, y + M, r, r + M, NULL,
-                         NULL, 1.25f, M);
+                         NULL, 1.25f, M, 1);
             check_grad("head", ref_head, &s, x, nx, r, 4 * M, d, k || big ? 211 : 1, 1e-5);
             be->weight_free(be->ctx, w);
         }
@@ -612,7 +612,7 @@ static int run_adamw(struct gcase *c)
         norms[t] = sqrt(be->sumsq(be->ctx, g, n));
         k = clip / (norms[t] + 1e-6);
         o.grad_scale = k < 1 ? (float)k : 1;
-        be->adamw(be->ctx, p, m, v, NULL, g, n, &o, &changed);
+        be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, &changed);
         assert_int_equal(changed, n);
         for (int64_t i = 0; i < n; i++)
             after[t * n + i] = p[i];
@@ -638,7 +638,7 @@ static void test_adamw_unchanged(void **state)
     float big[5] = { 1, 2, INFINITY, 0, 1 }, nan[2] = { 1, NAN };
 
     (void)state;
-    kbest()->adamw(kbest()->ctx, p, m, v, NULL, g, 3, &o, &changed);
+    kbest()->adamw(kbest()->ctx, p, m, v, NULL, g, 3, &o, NULL, &changed);
     assert_int_equal(changed, 6);
     assert_true(p[0] == 1 && p[1] < -2 && p[2] == 3);
     assert_true(isinf(kbest()->sumsq(kbest()->ctx, big, 5)));

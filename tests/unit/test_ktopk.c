@@ -106,8 +106,8 @@ static void test_more(void **state)
         be->head_logp(be->ctx, lp, NULL, lse, NULL, x, w, y, &more, 1.25f, M);
         memset(dw, 0, sizeof(float) * V * C);
         memset(ew, 0, sizeof(float) * V * C);
-        be->head_bwd(be->ctx, dx, dw, x, w, y, lse, NULL, d, NULL, &more, NULL, 1.25f, M);
-        be->head_bwd(be->ctx, ex, ew, x, w, y, lse, NULL, d, NULL, NULL, NULL, 1.25f, M);
+        be->head_bwd(be->ctx, dx, dw, x, w, y, lse, NULL, d, NULL, &more, NULL, 1.25f, M, 1);
+        be->head_bwd(be->ctx, ex, ew, x, w, y, lse, NULL, d, NULL, NULL, NULL, 1.25f, M, 1);
         for (int i = 0; i < K; i++) {
             float di[M];
 
@@ -118,7 +118,8 @@ static void test_more(void **state)
             for (int m = 0; m < M; m++)
                 if (id[m * K + i] >= 0)
                     assert_memory_equal(&want[m], &at[m * K + i], sizeof *want);
-            be->head_bwd(be->ctx, part, ew, x, w, col, lse, NULL, di, NULL, NULL, NULL, 1.25f, M);
+            be->head_bwd(be->ctx, part, ew, x, w, col, lse, NULL, di, NULL, NULL, NULL, 1.25f, M,
+                         1);
             for (int j = 0; j < M * C; j++)
                 ex[j] += part[j];
         }
