@@ -79,19 +79,36 @@ static void k_rmsnorm_dx(float *dx, const float *dy, const float *x, const float
     }
 }
 
+/* vectors <= 4 vectors of columns side by side: rows are far apart, each is read as long as possible. */
+VL_INL void norm_dw(float *dw, const float *dy, const float *x, const float *rstd, int64_t N,
+                    int64_t C, int64_t n, int vectors)
+{
+    vf s[4];
+
+    VL_UNROLLED (j, 4)
+        s[j] = j < vectors ? v_load_n(dw + j * VL_LANES, n - j * VL_LANES) : v_set1(0);
+    for (int64_t t = 0; t < N; t++)
+        VL_UNROLLED (j, 4)
+            if (j < vectors) {
+                int64_t at = t * C + j * VL_LANES, left = n - j * VL_LANES;
+
+                s[j] = v_fma(v_load_n(dy + at, left),
+                             v_mul(v_load_n(x + at, left), v_set1(rstd[t])), s[j]);
+            }
+    VL_UNROLLED (j, 4)
+        if (j < vectors)
+            v_store_n(dw + j * VL_LANES, s[j], n - j * VL_LANES);
+}
+
 static void k_rmsnorm_dw(float *dw, const float *dy, const float *x, const float *rstd, int64_t N,
                          int64_t C, int64_t n)
 {
-    VL_EACH (n) {
-        vf s = v_load_n(dw + i, n - i);
+    int64_t i = 0;
 
-        for (int64_t t = 0; t < N; t++) {
-            vf xh = v_mul(v_load_n(x + t * C + i, n - i), v_set1(rstd[t]));
-
-            s = v_fma(v_load_n(dy + t * C + i, n - i), xh, s);
-        }
-        v_store_n(dw + i, s, n - i);
-    }
+    for (; i + 4 * VL_LANES <= n; i += 4 * VL_LANES)
+        norm_dw(dw + i, dy + i, x + i, rstd, N, C, 4 * VL_LANES, 4);
+    for (; i < n; i += VL_LANES)
+        norm_dw(dw + i, dy + i, x + i, rstd, N, C, n - i, 1);
 }
 
 static void k_rope(float *x0, float *x1, const float *cs, const float *sn, int64_t n)

@@ -114,9 +114,9 @@ void vl_cpu_rmsnorm(void *ctx, void *y, float *rstd, const float *x, const float
 
 static void rmsnorm_dw_cols(const struct job *j, int64_t i)
 {
-    int64_t at = i * 16;
+    int64_t at = i * COLS;
 
-    j->k->rmsnorm_dw(j->y + at, j->a + at, j->b + at, j->d, j->N, j->C, at_most(j->C - at, 16));
+    j->k->rmsnorm_dw(j->y + at, j->a + at, j->b + at, j->d, j->N, j->C, at_most(j->C - at, COLS));
 }
 
 static void rmsnorm_dx_row(const struct job *j, int64_t n)
@@ -132,10 +132,12 @@ void vl_cpu_rmsnorm_bwd(void *ctx, float *dx, float *dw, void *y, const float *d
                         const float *w, const float *rstd, int64_t N, int64_t C, int accumulate,
                         enum vl_compute ct)
 {
-    struct job j = { rmsnorm_dw_cols, .n = (C + 15) / 16, .N = N, .C = C, .y = dw, .a = dy,
+    struct job j = { rmsnorm_dw_cols, .n = (C + COLS - 1) / COLS,
+                     .N = N,          .C = C,
+                     .y = dw,         .a = dy,
                      .b = x,          .d = rstd };
 
-    run(ctx, j, (double)(16 * N)); /* dw first: dx may be dy */
+    run(ctx, j, (double)(COLS * N)); /* dw first: dx may be dy */
     j.one = rmsnorm_dx_row, j.n = N, j.y = dx, j.c = w, j.flag = accumulate, j.o = y, j.ct = ct;
     run(ctx, j, 2.0 * (double)C);
 }
