@@ -91,7 +91,7 @@ BENCH    := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*
 FUZZ     := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 TESTS    := $(sort $(wildcard tests/t[0-9]*.sh))
 
-.PHONY: all bench check check-unit check-san check-clang check-exact check-learning demo demo-long format format-check fuzz help install clean bootstrap parts
+.PHONY: all bench check check-unit check-san check-clang check-exact check-isa check-learning demo demo-long format format-check fuzz help install clean bootstrap parts
 .DEFAULT_GOAL := all
 
 all: parts $(BIN) $(PLUGINS) ## build every program into build/bin
@@ -179,13 +179,17 @@ check: ## install what is missing, build, run every test
 	scripts/check
 
 check-unit: $(UNIT) $(PLUGINS) $(HELPER) ## the C unit tests alone
-	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT)
+	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -f -o -j2 $(UNIT)
 
 check-san: ## the unit tests under ASan and UBSan
 	$(MAKE) --no-print-directory SAN=1 BUILD=$(BUILD)-san check-unit
 
 check-clang: ## build with clang and -Werror
 	$(MAKE) --no-print-directory CC=clang DEV=1 BUILD=$(BUILD)-clang all unit-binaries
+
+check-isa: all unit-binaries ## every test with forced AVX2, then forced scalar kernels
+	for isa in avx2 scalar; do \
+		VL_ISA=$$isa CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -f -o -j2 $(UNIT) tests/t[0-9]*.sh || exit 1; done
 
 unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(BENCH) $(PLUGINS) $(HELPER)
 
