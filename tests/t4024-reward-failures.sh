@@ -121,7 +121,8 @@ for mode in $modes; do
         gone'
 done
 
-verl-batch slice -q 4:7 -i in.dp -o hang.dp
+hang=hang.$$.dp # by which its programs are found among those of other runs
+verl-batch slice -q 4:7 -i in.dp -o $hang
 cat >deaf.sh <<SH
 trap '' TERM INT HUP PIPE
 setsid $nap &
@@ -132,7 +133,7 @@ $nap
 SH
 # starts verl-reward with three deaf scorers and waits until their children run
 start() {
-    env --default-signal=INT,HUP "$@" verl-reward -q -m . -i hang.dp --command 'sh deaf.sh; :' -j 3 -o no.dp 2>err &
+    env --default-signal=INT,HUP "$@" verl-reward -q -m . -i $hang --command 'sh deaf.sh; :' -j 3 -o no.dp 2>err &
     pid=$!
     i=0
     while [ "$(pgrep -fc "^$nap")" -lt 6 ] && [ $i -lt 1200 ]; do sleep 0.05; i=$((i + 1)); done
@@ -156,11 +157,11 @@ ok 'nobody reads the result: 74, and nothing is left' '
 if have_mpi; then
     ok 'a rank that is killed under mpiexec leaves no scorer behind; nor does mpiexec itself' '
         start mpiexec -n 1
-        kill -KILL $(pgrep -f "^verl-reward.*-i hang.dp" | head -n 1)
+        kill -KILL $(pgrep -f "^[^ ]*verl-reward .*-i $hang" | head -n 1)
         wait $pid || :
         gone
         start verl-mpi 2
-        kill -KILL $(pgrep -f "verl-reward -q -m . -i hang.dp" -P $(pgrep -f "^[^ ]*verl-mpi-rank" | head -n 1))
+        kill -KILL $(pgrep -f "^[^ ]*verl-reward .*-i $hang" | head -n 1)
         exits 75 wait $pid
         gone
         start mpiexec -n 2
