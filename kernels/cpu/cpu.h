@@ -34,13 +34,15 @@ struct vl_cpu {
     } scratch[VL_SCRATCHES];
 };
 
-/* Panels of width nr: fw holds W^T for y, bw holds W for dx (train only).
- * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; else: vl_cpu_depth of i or o. */
+/* Panels of width nr: fw holds W^T for y, bw holds W for dx (VL_FORM_TRAIN only).
+ * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; else: vl_cpu_depth of i or o.
+ * VL_FORM_INT8: int8_t fw[p][i][n], i up to a whole number of elements of ct, and scale (O). */
 struct vl_weight {
     int64_t O, I;
     enum vl_compute ct;
-    int train;
+    enum vl_form form;
     void *fw, *bw;
+    float *scale;
 };
 
 /* Rows of a matrix as the products read them: f, or h = pairs of bf16; ld in elements of either. For
@@ -117,6 +119,18 @@ void vl_cpu_pack_rows(const struct vl_cpu *c, struct vl_weight *w, const float *
 /* Rows of a task of N x panels tiles, K elements deep. */
 int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
                          enum vl_compute ct);
+/* y (M, n) = [add ? y : 0] + rows m0.. of x from element k times d elements of a panel. next: see
+ * mul_amx. */
+void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
+                      int64_t k, int64_t M, const void *panel, int64_t n, int64_t d,
+                      enum vl_compute ct, int add, const void *next);
+
+/* VL_FORM_INT8 (int8.c): bytes of q; n <= VL_PACK_ROWS rows of vl_cpu_pack_rows; vl_cpu_tile_y. */
+size_t vl_int8_bytes(const struct vl_cpu *c, int64_t O, int64_t I, enum vl_compute ct);
+void vl_int8_pack(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
+                  int64_t n);
+void vl_int8_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
+                    int64_t M, const struct vl_weight *w, int64_t p, int64_t next);
 
 /* dW in a half type in two steps: an operand's rows r0 .. r0+N as the product reads them, made once;
  * then dW (O, I) = (add: +=) dy^T x for any number of dy (N, ldy) over these rows, bf16. Scratch; valid until the
@@ -137,11 +151,11 @@ int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs 
 
 /* the table's entries, by file */
 int vl_cpu_weight_new(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
-                      int train, struct vl_err *e);
+                      enum vl_form form, struct vl_err *e);
 void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev);
 void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
 void vl_cpu_weight_free(void *ctx, struct vl_weight *w);
-size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
+size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, enum vl_form form);
 size_t vl_cpu_operand_bytes(void *ctx, int64_t I, enum vl_compute ct);
 const void *vl_cpu_operand(void *ctx, void *o, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define VL_AMX_PAIRS 16 /* pairs of bf16 in one block of an AMX tile's sum */
+#define VL_AMXQ_ROWS 32 /* of mul_amxq */
 
 /* Partial log-softmax sums of one row over one chunk of the vocabulary. */
 struct vl_part {
@@ -88,12 +89,26 @@ struct vl_kern {
     /* both halves of n pairs, a multiple of 16 */
     int (*finite16)(const uint32_t *x, int64_t n);
 
+    float (*largest)(const float *x, int64_t n); /* max |x| */
+    /* q[k*ldq + j] = x[16k + j] / s[j] to nearest even, within +-127, k < n, j < 16 */
+    void (*to_int8)(int8_t *q, int64_t ldq, const float *x, const float *s, int64_t n);
+    /* whole numbers of eight bits, n a multiple of 16, to fp32, or to bf16: h[k*n + j] = the pair
+     * q[2k*n + j], q[(2k+1)*n + j]. What lies `ahead`, if it is not NULL, is fetched
+     * meanwhile, as many bytes. */
+    void (*widen)(float *y, const int8_t *q, int64_t n, const int8_t *ahead);
+    void (*widen16)(uint32_t *h, const int8_t *q, int64_t n, int64_t pairs, const int8_t *ahead);
+    /* c (M,64) = mul_amx of a and the widened panel q (2*K2, 64), M <= VL_AMXQ_ROWS. NULL: nothing is
+     * quicker than to widen first. next: the panel of this thread's next call, or q. */
+    void (*mul_amxq)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
+                     int64_t M, int64_t K2, const int8_t *next);
+
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);
     float (*dot)(const float *a, const float *b, int64_t n);
     void (*add)(float *y, const float *x, int64_t n);
     void (*scale)(float *x, float a, int64_t n);
-    void (*divide)(float *y, const float *x, float a, int64_t n); /* y = x / a */
+    void (*divide)(float *y, const float *x, float a, int64_t n);       /* y = x / a */
+    void (*times)(float *y, const float *a, const float *b, int64_t n); /* y[i] = a[i] b[i] */
 
     void (*scaled)(float *y, const float *x, float a, int64_t n);      /* y = x a, never -0 */
     void (*scaled16)(uint16_t *y, const float *x, float a, int64_t n); /* to_bf16 of x a */

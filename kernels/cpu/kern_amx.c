@@ -13,6 +13,10 @@
 
 #    include "kernels/cpu/kern.h"
 
+#    define VL_SIMD 16
+#    include "kernels/cpu/simd.h"
+#    include "kernels/cpu/body_widen.h"
+
 #    define NR 64 /* width of a panel */
 
 /* The operand of ldtilecfg. */
@@ -94,8 +98,34 @@ static inline void end(float *c, int64_t ldc, struct places p)
 
 static const struct places in_a_row = { 16, 32, 48 };
 
-/* 17 to 32 rows by 32 outputs; a step fetches `lines` lines from next on into the second-level
- * cache. */
+/* A block of the sum of 17 to 32 rows by 32 outputs. */
+static inline void step_32(const uint32_t *a, int64_t lda, const uint32_t *b, int64_t bks)
+{
+    _tile_loadd(6, b, bks * 4);
+    _tile_loadd(4, a, lda * 4);
+    _tile_loadd(7, b + 16, bks * 4);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(5, a + 16 * lda, lda * 4);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+/* A block of the sum of 1 to 16 rows by 64 outputs. */
+static inline void step_16(const uint32_t *a, int64_t lda, const uint32_t *b, int64_t bks)
+{
+    _tile_loadd(4, a, lda * 4);
+    _tile_loadd(6, b, bks * 4);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + 16, bks * 4);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(6, b + 32, bks * 4);
+    _tile_dpbf16ps(2, 4, 6);
+    _tile_loadd(7, b + 48, bks * 4);
+    _tile_dpbf16ps(3, 4, 7);
+}
+
+/* A step fetches `lines` lines from next on into the second-level cache. */
 static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                     int64_t bks, int64_t K2, int add, const char *next, int lines)
 {
@@ -105,34 +135,17 @@ static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
     for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
         for (int i = 0; i < lines; i++, next += 64)
             _mm_prefetch(next, _MM_HINT_T1);
-        _tile_loadd(6, b, bks * 4);
-        _tile_loadd(4, a + k, lda * 4);
-        _tile_loadd(7, b + 16, bks * 4);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a + 16 * lda + k, lda * 4);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        step_32(a + k, lda, b, bks);
     }
     end(c, ldc, square);
 }
 
-/* 1 to 16 rows by 64 outputs. */
 static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                     int64_t bks, int64_t K2, int add)
 {
     begin(c, ldc, in_a_row, add);
-    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
-        _tile_loadd(4, a + k, lda * 4);
-        _tile_loadd(6, b, bks * 4);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + 16, bks * 4);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(6, b + 32, bks * 4);
-        _tile_dpbf16ps(2, 4, 6);
-        _tile_loadd(7, b + 48, bks * 4);
-        _tile_dpbf16ps(3, 4, 7);
-    }
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks)
+        step_16(a + k, lda, b, bks);
     end(c, ldc, in_a_row);
 }
 
@@ -270,6 +283,54 @@ static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
     }
 }
 
+/* ---- weights of eight bits ---- */
+
+enum { BLOCK_Q = 2 * VL_AMX_PAIRS * NR }; /* bytes of a panel that a block of the sum takes */
+
+/* Products with whole numbers of eight bits: a block is widened when it is needed, while the one
+ * after it is fetched, so that hardly anything waits but for memory. */
+static void tile_16q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
+                     int64_t K2, const int8_t *next)
+{
+    _Alignas(64) uint32_t b[VL_AMX_PAIRS * NR];
+
+    begin(c, ldc, in_a_row, 0);
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, q += BLOCK_Q) {
+        widen_pairs(b, q, NR, NR, VL_AMX_PAIRS, k + VL_AMX_PAIRS < K2 ? q + BLOCK_Q : next);
+        step_16(a + k, lda, b, NR);
+    }
+    end(c, ldc, in_a_row);
+}
+
+/* The second half of the outputs finds the lines in the cache, and fetches the next panel. */
+static void tile_32q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
+                     int64_t K2, const int8_t *next)
+{
+    const struct places square = { 16, 16 * ldc, 16 * ldc + 16 };
+    _Alignas(64) uint32_t b[VL_AMX_PAIRS * NR / 2];
+
+    for (int n = 0; n < NR; n += 32) {
+        begin(c, ldc, square, 0);
+        for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
+            int64_t at = k * 2 * NR;
+            const int8_t *ahead = n ? next + at : k + VL_AMX_PAIRS < K2 ? q + at + BLOCK_Q : next;
+
+            widen_pairs(b, q + at + n, NR, 32, VL_AMX_PAIRS, ahead);
+            step_32(a + k, lda, b, 32);
+        }
+        end(c + n, ldc, square);
+    }
+}
+
+static void k_mul_amxq(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
+                       int64_t M, int64_t K2, const int8_t *next)
+{
+    int rows = (int)M;
+
+    configure(rows > 16 ? 16 : rows, rows > 16 ? rows - 16 : 0);
+    (rows > 16 ? tile_32q : tile_16q)(c, ldc, a, lda, q, K2, next);
+}
+
 int vl_kern_use_amx(struct vl_kern *k)
 {
     unsigned a, b, c, d, need = 1u << 22 | 1u << 24; /* AMX-BF16, AMX-TILE */
@@ -282,6 +343,7 @@ int vl_kern_use_amx(struct vl_kern *k)
     k->mul_amx = k_mul_amx;
     k->keys_amx = k_keys_amx;
     k->values_amx = k_values_amx;
+    k->mul_amxq = k_mul_amxq;
     return 1;
 }
 #endif

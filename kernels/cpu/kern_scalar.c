@@ -8,6 +8,7 @@
 #include "kernels/cpu/body_bf16.h"
 #include "kernels/cpu/body_attn.h"
 #include "kernels/cpu/body_act.h"
+#include "kernels/cpu/body_int8.h"
 #include "kernels/cpu/body_row.h"
 #include "kernels/cpu/body_table.h"
 

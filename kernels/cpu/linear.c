@@ -23,24 +23,30 @@ static size_t side_elems(const struct vl_cpu *c, int64_t out, int64_t in, enum v
     return (size_t)(vl_cpu_panels(c, out) * c->k.nr * vl_cpu_depth(ct, in));
 }
 
-size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train)
+size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, enum vl_form form)
 {
-    return 4 * (side_elems(ctx, O, I, ct) + (train ? side_elems(ctx, I, O, ct) : 0));
+    if (form == VL_FORM_INT8)
+        return vl_int8_bytes(ctx, O, I, ct) + (size_t)O * sizeof(float);
+    return 4 *
+           (side_elems(ctx, O, I, ct) + (form == VL_FORM_TRAIN ? side_elems(ctx, I, O, ct) : 0));
 }
 
 int vl_cpu_weight_new(void *ctx, struct vl_weight **out, int64_t O, int64_t I, enum vl_compute ct,
-                      int train, struct vl_err *e)
+                      enum vl_form form, struct vl_err *e)
 {
     struct vl_weight *w = vl_alloc(sizeof *w);
+    int int8 = form == VL_FORM_INT8, train = form == VL_FORM_TRAIN;
 
-    *w = (struct vl_weight){ .O = O, .I = I, .ct = ct, .train = train };
-    w->fw = vl_cpu_piece(ctx, 4 * side_elems(ctx, O, I, ct));
+    *w = (struct vl_weight){ .O = O, .I = I, .ct = ct, .form = form };
+    w->fw = vl_cpu_piece(ctx, int8 ? vl_int8_bytes(ctx, O, I, ct) : 4 * side_elems(ctx, O, I, ct));
     if (train)
         w->bw = vl_cpu_piece(ctx, 4 * side_elems(ctx, I, O, ct));
-    if (!w->fw || (train && !w->bw)) {
+    if (int8)
+        w->scale = vl_cpu_piece(ctx, (size_t)O * sizeof *w->scale);
+    if (!w->fw || (train && !w->bw) || (int8 && !w->scale)) {
         vl_cpu_weight_free(ctx, w);
         return vl_fail(e, VL_E_OS, "cannot allocate %zu bytes for a weight matrix of %lld x %lld",
-                       vl_cpu_weight_bytes(ctx, O, I, ct, train), (long long)O, (long long)I);
+                       vl_cpu_weight_bytes(ctx, O, I, ct, form), (long long)O, (long long)I);
     }
     *out = w;
     return 0;
@@ -52,6 +58,7 @@ void vl_cpu_weight_free(void *ctx, struct vl_weight *w)
         return;
     vl_cpu_piece_free(ctx, w->fw);
     vl_cpu_piece_free(ctx, w->bw);
+    vl_cpu_piece_free(ctx, w->scale);
     free(w);
 }
 
@@ -76,7 +83,7 @@ static void pack_some(const struct vl_cpu *c, struct vl_weight *w, const float *
         for (int64_t k = 0; k < I; k += 32)
             c->k.pair_w((uint32_t *)(void *)fw + k / 2 * nr, nr, x + k, I, n,
                         I - k < 32 ? I - k : 32);
-    for (int64_t j = 0; j < I && w->train; j += nr) {
+    for (int64_t j = 0; j < I && w->form == VL_FORM_TRAIN; j += nr) {
         int64_t width = I - j < nr ? I - j : nr;
         float *bw = panel_of(w->bw, j, depth, nr);
         uint32_t *pairs = (uint32_t *)(void *)bw;
@@ -92,8 +99,14 @@ static void pack_some(const struct vl_cpu *c, struct vl_weight *w, const float *
 void vl_cpu_pack_rows(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
                       int64_t n)
 {
-    for (int64_t i = 0; i < n; i += VL_PACK_ROWS)
-        pack_some(c, w, x + i * w->I, row + i, n - i < VL_PACK_ROWS ? n - i : VL_PACK_ROWS);
+    for (int64_t i = 0; i < n; i += VL_PACK_ROWS) {
+        int64_t some = n - i < VL_PACK_ROWS ? n - i : VL_PACK_ROWS;
+
+        if (w->form == VL_FORM_INT8)
+            vl_int8_pack(c, w, x + i * w->I, row + i, some);
+        else
+            pack_some(c, w, x + i * w->I, row + i, some);
+    }
 }
 
 struct pack {
@@ -181,6 +194,20 @@ struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t 
     return vl_cpu_rows_of(vl_cpu_operand(c, o, x, N, I, ct), I, ct);
 }
 
+void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
+                      int64_t k, int64_t M, const void *panel, int64_t n, int64_t d,
+                      enum vl_compute ct, int add, const void *next)
+{
+    int64_t nr = c->k.nr;
+
+    if (ct == VL_COMPUTE_F32)
+        c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, panel, nr, M, n, d, add);
+    else if (ct == VL_COMPUTE_BF16)
+        c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, panel, nr, M, n, d, add);
+    else
+        c->k.mul_amx(y, ldy, x.h + m0 * x.ld + k, x.ld, panel, nr, M, n, d, add, next);
+}
+
 /* y (M, n) = rows m0.. of x times one packed panel, k in [k0, k0 + kn) of the reduction (elements
  * of x's kind: floats or pairs). */
 static void mul_panel(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
@@ -192,15 +219,8 @@ static void mul_panel(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_r
     for (int64_t k = 0; k < kn; k += K_BLOCK) {
         int64_t d = kn - k < K_BLOCK ? kn - k : K_BLOCK;
 
-        if (ct == VL_COMPUTE_F32)
-            c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, (const float *)panel + (k0 + k) * nr, nr,
-                     M, n, d, add || k);
-        else if (ct == VL_COMPUTE_BF16)
-            c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr,
-                       nr, M, n, d, add || k);
-        else
-            c->k.mul_amx(y, ldy, x.h + m0 * x.ld + k, x.ld, (const uint32_t *)panel + (k0 + k) * nr,
-                         nr, M, n, d, add || k, next ? next + (k0 + k) * nr : NULL);
+        vl_cpu_mul_block(c, y, ldy, x, m0, k, M, (const uint32_t *)panel + (k0 + k) * nr, n, d, ct,
+                         add || k, next ? next + (k0 + k) * nr : NULL);
     }
 }
 
@@ -211,6 +231,10 @@ void vl_cpu_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows
     int64_t K = vl_cpu_depth(w->ct, w->I);
     const uint32_t *ahead = next * nr < w->O ? (const uint32_t *)w->fw + next * nr * K : NULL;
 
+    if (w->form == VL_FORM_INT8) {
+        vl_int8_tile_y(c, y, ldy, x, m0, M, w, p, next);
+        return;
+    }
     mul_panel(c, y, ldy, x, m0, M, (const float *)w->fw + p * nr * K, n, 0, K, w->ct, 0, ahead);
 }
 

@@ -73,6 +73,32 @@ VL_INL void v_store(float *p, vf a)
     _mm256_storeu_ps(p, a.a);
     _mm256_storeu_ps(p + 8, a.b);
 }
+VL_INL vf v_load_i8(const int8_t *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+
+    return (vf){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))) };
+}
+/* to whole numbers of eight bits, nearest even; what is above 127 becomes 127 */
+VL_INL void v_store_i8(int8_t *p, vf a)
+{
+    __m256i w = _mm256_packs_epi32(_mm256_cvtps_epi32(a.a), _mm256_cvtps_epi32(a.b));
+
+    w = _mm256_permute4x64_epi64(w, 0xd8);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+}
+VL_INL __m256i y_pairs(__m256 lo, __m256 hi)
+{
+    return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(lo), 16), _mm256_castps_si256(hi));
+}
+/* 16 pairs of bf16, low half first, of floats whose low 16 bits are zero */
+VL_INL void v_store_pairs(uint32_t *p, vf lo, vf hi)
+{
+    _mm256_storeu_si256((__m256i *)p, y_pairs(lo.a, hi.a));
+    _mm256_storeu_si256((__m256i *)(p + 8), y_pairs(lo.b, hi.b));
+}
 VL_INL vf v_load_part(const float *p, int n)
 {
     vf r = { _mm256_maskload_ps(p, y_mask(n)), _mm256_setzero_ps() };

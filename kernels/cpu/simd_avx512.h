@@ -18,6 +18,21 @@ VL_INL void v_store(float *p, vf a)
 {
     _mm512_storeu_ps(p, a);
 }
+VL_INL vf v_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* to whole numbers of eight bits, nearest even; what is above 127 becomes 127 */
+VL_INL void v_store_i8(int8_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
+}
+/* 16 pairs of bf16, low half first, of floats whose low 16 bits are zero */
+VL_INL void v_store_pairs(uint32_t *p, vf lo, vf hi)
+{
+    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(lo), 16),
+                                           _mm512_castps_si512(hi)));
+}
 VL_INL vf v_load_part(const float *p, int n)
 {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);

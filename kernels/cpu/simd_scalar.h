@@ -24,6 +24,25 @@ VL_INL void v_store(float *p, vf a)
 {
     memcpy(p, a.v, sizeof a.v);
 }
+VL_INL vf v_load_i8(const int8_t *p)
+{
+    V_EACH((float)p[i]);
+}
+/* to whole numbers of eight bits, nearest even; what is above 127 becomes 127 */
+VL_INL void v_store_i8(int8_t *p, vf a)
+{
+    for (int i = 0; i < VL_LANES; i++) {
+        float whole = a.v[i] + 0x1.8p23f - 0x1.8p23f; /* no bits are left behind the point */
+
+        p[i] = (int8_t)(whole > 127 ? 127 : whole);
+    }
+}
+/* 16 pairs of bf16, low half first, of floats whose low 16 bits are zero */
+VL_INL void v_store_pairs(uint32_t *p, vf lo, vf hi)
+{
+    for (int i = 0; i < VL_LANES; i++)
+        p[i] = (uint32_t)vl_float_bits(lo.v[i]) >> 16 | (uint32_t)vl_float_bits(hi.v[i]);
+}
 VL_INL vf v_load_part(const float *p, int n)
 {
     V_EACH(i < n ? p[i] : 0.0f);

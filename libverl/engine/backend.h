@@ -31,6 +31,16 @@ const char *vl_compute_name(enum vl_compute c);
 /* The type of that name, or VL_COMPUTES. */
 enum vl_compute vl_compute_named(const char *name);
 
+/* What a packed matrix holds. */
+enum vl_form {
+    VL_FORM_PLAIN,
+    VL_FORM_TRAIN, /* also what linear_dx and head_bwd need */
+    /* each row as whole numbers q of eight bits and one scale s, q s = w but for rounding:
+     * s = max|w| / 127 in fp32, q = w / s to nearest even, within +-127. y[o] = s[o] * sum_k x[k]
+     * q[o][k], summed as the compute type does, in which every q is exact; then the bias. */
+    VL_FORM_INT8
+};
+
 struct vl_weight; /* a matrix (out O, in I), packed as the backend likes */
 
 /* One sequence's query rows in a packed batch. */
@@ -110,16 +120,16 @@ struct vl_backend {
     void *(*host)(void *ctx, void *dev); /* a host address of dev, or NULL: use download/upload */
     void (*close)(struct vl_backend *);
 
-    /* weights. `train` also packs what linear_dx needs. set packs from (O, I) fp32 dev memory. */
+    /* weights. set packs from (O, I) fp32 dev memory. */
     int (*weight_new)(void *ctx, struct vl_weight **w, int64_t O, int64_t I, enum vl_compute ct,
-                      int train, struct vl_err *e);
+                      enum vl_form form, struct vl_err *e);
     void (*weight_set)(void *ctx, struct vl_weight *w, const float *dev);
-    /* Packs rows row .. row + n of W from x (n, I), host memory; not with `train`. row is a multiple
+    /* Packs rows row .. row + n of W from x (n, I), host memory; not VL_FORM_TRAIN. row is a multiple
      * of VL_BLOCK_ROWS, so is n but for the last rows. Of disjoint rows several threads may do so at
      * once, and upload beside it. */
     void (*weight_rows)(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
     void (*weight_free)(void *ctx, struct vl_weight *w);
-    size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, int train);
+    size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, enum vl_form form);
 
     /* One row of I elements as an operand; and the operand of x (N,I): x itself in fp32, else o. */
     size_t (*operand_bytes)(void *ctx, int64_t I, enum vl_compute ct);

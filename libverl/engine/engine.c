@@ -59,30 +59,35 @@ static int find_params(struct vl_engine *g, const struct vl_model *m, struct vl_
     return 0;
 }
 
-static int new_weight(struct vl_engine *g, struct vl_weight **w, int64_t O, int64_t I,
-                      enum vl_compute ct, struct vl_err *e)
+static enum vl_form form_of(const struct vl_engine_opts *o)
 {
-    return g->be->weight_new(g->be->ctx, w, O, I, ct, g->opt.train, e);
+    return o->train ? VL_FORM_TRAIN : o->int8 ? VL_FORM_INT8 : VL_FORM_PLAIN;
+}
+
+static int new_weight(struct vl_engine *g, struct vl_weight **w, int64_t O, int64_t I,
+                      struct vl_err *e)
+{
+    return g->be->weight_new(g->be->ctx, w, O, I, g->opt.compute, form_of(&g->opt), e);
 }
 
 static int new_weights(struct vl_engine *g, struct vl_err *e)
 {
     const struct vl_config *c = &g->cfg;
-    enum vl_compute ct = g->opt.compute;
 
     for (int64_t l = 0; l < c->L; l++) {
         struct vl_layer *y = &g->layer[l];
 
-        if (new_weight(g, &y->w_qkv, vl_qkv_width(c), c->C, ct, e) ||
-            new_weight(g, &y->w_o, c->C, c->H * c->D, ct, e) ||
-            new_weight(g, &y->w_gate_up, 2 * c->F, c->C, ct, e) ||
-            new_weight(g, &y->w_down, c->C, c->F, ct, e))
+        if (new_weight(g, &y->w_qkv, vl_qkv_width(c), c->C, e) ||
+            new_weight(g, &y->w_o, c->C, c->H * c->D, e) ||
+            new_weight(g, &y->w_gate_up, 2 * c->F, c->C, e) ||
+            new_weight(g, &y->w_down, c->C, c->F, e))
             return e->code;
     }
     /* A value is one dot product per token: fp32 costs nothing there and keeps its precision. */
     if (c->head == VL_HEAD_VALUE)
-        return new_weight(g, &g->w_value, 1, c->C, VL_COMPUTE_F32, e);
-    return new_weight(g, &g->w_head, c->V, c->C, ct, e);
+        return g->be->weight_new(g->be->ctx, &g->w_value, 1, c->C, VL_COMPUTE_F32,
+                                 g->opt.train ? VL_FORM_TRAIN : VL_FORM_PLAIN, e);
+    return new_weight(g, &g->w_head, c->V, c->C, e);
 }
 
 static int new_slabs(struct vl_engine *g, struct vl_err *e)
@@ -250,7 +255,9 @@ static int new_engine(struct vl_engine **out, const struct vl_model *m, struct v
     g->opt = *o;
     g->be = be;
     g->count = m->count;
-    if (!from && !m->slab)
+    if (o->train && o->int8)
+        vl_fail(e, VL_E_BUG, "engine: weights of eight bits cannot be trained");
+    else if (!from && !m->slab)
         vl_fail(e, VL_E_BUG, "engine: the model was opened without its weights");
     if (e->code || find_params(g, m, e) || new_weights(g, e) ||
         (o->train ? load_training : load_inference)(g, m, from, threads, e)) {
@@ -425,14 +432,15 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
     struct vl_model m = { .cfg = *c };
     struct vl_arena a = { 0 };
     struct vl_work w = { 0 };
+    enum vl_form form = form_of(o);
     size_t layer, total;
     int tied = c->head == VL_HEAD_LM && c->tied;
 
     vl_model_layout(&m);
-    layer = be->weight_bytes(be->ctx, vl_qkv_width(c), c->C, o->compute, o->train) +
-            be->weight_bytes(be->ctx, c->C, c->H * c->D, o->compute, o->train) +
-            be->weight_bytes(be->ctx, 2 * c->F, c->C, o->compute, o->train) +
-            be->weight_bytes(be->ctx, c->C, c->F, o->compute, o->train);
+    layer = be->weight_bytes(be->ctx, vl_qkv_width(c), c->C, o->compute, form) +
+            be->weight_bytes(be->ctx, c->C, c->H * c->D, o->compute, form) +
+            be->weight_bytes(be->ctx, 2 * c->F, c->C, o->compute, form) +
+            be->weight_bytes(be->ctx, c->C, c->F, o->compute, form);
     total = layer * (size_t)c->L;
     if (o->train) {
         total += (size_t)m.count * sizeof(float) * (size_t)(2 + o->moments);
@@ -443,9 +451,10 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
                 total += (size_t)m.param[i].cols * sizeof(float);
     }
     if (c->head == VL_HEAD_VALUE)
-        total += be->weight_bytes(be->ctx, 1, c->C, VL_COMPUTE_F32, o->train);
+        total += be->weight_bytes(be->ctx, 1, c->C, VL_COMPUTE_F32,
+                                  o->train ? VL_FORM_TRAIN : VL_FORM_PLAIN);
     else
-        total += be->weight_bytes(be->ctx, c->V, c->C, o->compute, o->train);
+        total += be->weight_bytes(be->ctx, c->V, c->C, o->compute, form);
     if (o->train && tied)
         total += (size_t)(c->V * c->C) * sizeof(float);
     vl_work_layout(&a, &w, c, be, o->compute,

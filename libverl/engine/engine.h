@@ -14,6 +14,7 @@ struct vl_engine;
 
 struct vl_engine_opts {
     enum vl_compute compute;
+    int int8;      /* inference: matrices as VL_FORM_INT8; embedding and vectors stay fp32 */
     int train;     /* gradients, the optimizer's moments */
     int moments;   /* training: how many slabs of these, up to VL_MAX_MOMENTS */
     int recompute; /* keep only layer inputs, recompute activations in backward */

@@ -1,7 +1,7 @@
 /* bench_engine.c - how fast the engine is on a batch of given shape, without start, files or text.
  *
  *   bench_engine KIND -m MODEL [-r ROWS] [-p PROMPT] [-g LONGEST] [-l SHORTEST] [-n GROUP]
- *                [-c fp32|bf16|amx|half] [-t THREADS] [-i SECONDS] [-s SAMPLES]
+ *                [-c fp32|bf16|amx|half] [-w full|int8] [-t THREADS] [-i SECONDS] [-s SAMPLES]
  *
  *   decode   steps of vl_generate in which every row draws a token: drawn tokens a second
  *   rollout  all of vl_generate, prompts included: response tokens a second
@@ -17,10 +17,12 @@
  * train), which a peer with the same weights has to find too. Then -s samples (3), each the mean of
  * as many iterations as take -i seconds:
  *
- *   sample tok/s 1234.5 seconds 0.83 iterations 1 peak_mib 812
+ *   sample tok/s 1234.5 seconds 0.83 cpu 1.62 iterations 1 peak_mib 812
  *
  * With -s 0 a sample is taken for each line of standard input, so that programs can take turns
- * (tests/bench/peers). peak_mib is the process's largest resident set so far. */
+ * (tests/bench/peers). peak_mib is the process's largest resident set so far; cpu
+ * is its processor time while the iterations ran, which others on the machine change less than they
+ * do the seconds. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,7 @@ struct bench {
     int64_t rows, prompt, longest, shortest, group, threads, samples;
     enum vl_compute compute;
     int half; /* whichever of bf16 and amx is faster here */
+    int int8; /* weights, not for train */
     double least;
 
     struct vl_backend *be;
@@ -259,7 +262,7 @@ static const struct kind {
 
 static int open_all(struct bench *b, const struct kind *k, struct vl_err *e)
 {
-    struct vl_engine_opts o = { .train = k->train, .moments = k->train ? 2 : 0 };
+    struct vl_engine_opts o = { .int8 = b->int8, .train = k->train, .moments = k->train ? 2 : 0 };
 
     if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, 0, e) ||
         vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e))
@@ -289,11 +292,20 @@ static void close_all(struct bench *b)
     free(b->drawn);
 }
 
+static double cpu_seconds(const struct rusage *u)
+{
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) * 1e-6;
+}
+
 static int sample(struct bench *b, const struct kind *k, struct vl_err *e)
 {
-    double seconds = 0, tokens = 0;
+    double seconds = 0, tokens = 0, cpu;
     struct rusage use;
     int n = 0;
+
+    getrusage(RUSAGE_SELF, &use);
+    cpu = cpu_seconds(&use);
 
     do {
         struct iteration it = { 0 };
@@ -305,8 +317,8 @@ static int sample(struct bench *b, const struct kind *k, struct vl_err *e)
         n++;
     } while (seconds < b->least);
     getrusage(RUSAGE_SELF, &use);
-    printf("sample tok/s %.6g seconds %.6g iterations %d peak_mib %ld\n", tokens / seconds, seconds,
-           n, use.ru_maxrss / 1024);
+    printf("sample tok/s %.6g seconds %.6g cpu %.6g iterations %d peak_mib %ld\n", tokens / seconds,
+           seconds, cpu_seconds(&use) - cpu, n, use.ru_maxrss / 1024);
     return fflush(stdout) ? vl_fail_errno(e, VL_E_IO, "standard output") : 0;
 }
 
@@ -332,10 +344,11 @@ static int run(struct bench *b, const struct kind *k, struct vl_err *e)
 
 static int usage(void)
 {
-    fprintf(stderr,
-            "usage: bench_engine decode|rollout|logp|train -m MODEL [-r ROWS] [-p PROMPT]\n"
-            "         [-g LONGEST] [-l SHORTEST] [-n GROUP] [-c fp32|bf16|amx|half] [-t THREADS]\n"
-            "         [-i SECONDS] [-s SAMPLES]\n");
+    fprintf(
+        stderr,
+        "usage: bench_engine decode|rollout|logp|train -m MODEL [-r ROWS] [-p PROMPT]\n"
+        "         [-g LONGEST] [-l SHORTEST] [-n GROUP] [-c fp32|bf16|amx|half] [-w full|int8]\n"
+        "         [-t THREADS] [-i SECONDS] [-s SAMPLES]\n");
     return VL_E_USAGE;
 }
 
@@ -365,6 +378,8 @@ static int parse(struct bench *b, const struct kind **k, int argc, char **argv)
             b->half = 1;
         else if (argv[i][1] == 'c' && vl_compute_named(v) < VL_COMPUTES)
             b->compute = vl_compute_named(v);
+        else if (argv[i][1] == 'w' && (!strcmp(v, "full") || !strcmp(v, "int8")))
+            b->int8 = !strcmp(v, "int8");
         else
             return 0;
     }

@@ -164,7 +164,7 @@ static int measure(struct result *out, int *n, const char *name, int64_t O, int6
 
     copies = copies > MAX_COPIES ? MAX_COPIES : copies;
     for (int i = 0; !e->code && i < copies; i++)
-        if (!be->weight_new(be->ctx, &w[i], O, I, ct, 0, e))
+        if (!be->weight_new(be->ctx, &w[i], O, I, ct, VL_FORM_PLAIN, e))
             be->weight_set(be->ctx, w[i], W);
     for (int i = 0; !e->code && i < 4; i++)
         out[(*n)++] = (struct result){ name, O, I, rows[i], rate(w, copies, y, xo, O, I, rows[i]) };

@@ -110,7 +110,7 @@ static void bench_linear(void)
             m.xh = array(m.N * (m.I + 32)), m.yh = array(m.N * (m.O + 32));
             m.xo = be->operand(be->ctx, m.xh, m.x, m.N, m.I, m.ct);
             m.yo = be->operand(be->ctx, m.yh, m.y, m.N, m.O, m.ct);
-            if (be->weight_new(be->ctx, &m.w, m.O, m.I, (enum vl_compute)ct, 1, &e))
+            if (be->weight_new(be->ctx, &m.w, m.O, m.I, (enum vl_compute)ct, VL_FORM_TRAIN, &e))
                 exit(1);
             be->weight_set(be->ctx, m.w, m.W);
             printf(
@@ -257,7 +257,7 @@ static void bench_head(void)
             h.u = vl_alloc((size_t)h.M * sizeof *h.u);
             for (int64_t m = 0; m < h.M; m++)
                 h.u[m] = ((double)m + 0.5) / (double)h.M;
-            if (be->weight_new(be->ctx, &h.w, h.V, h.C, (enum vl_compute)ct, 1, &e))
+            if (be->weight_new(be->ctx, &h.w, h.V, h.C, (enum vl_compute)ct, VL_FORM_TRAIN, &e))
                 exit(1);
             be->weight_set(be->ctx, h.w, h.W);
             printf("head %s M %lld V %lld: logp %.1f", vl_compute_name((enum vl_compute)ct),

@@ -85,15 +85,21 @@ static inline float *kzero(int64_t n)
     return vl_alloc((size_t)(n > 0 ? n : 1) * sizeof(float));
 }
 
-static inline struct vl_weight *kweight(struct vl_backend *be, const float *W, int64_t O, int64_t I,
-                                        enum vl_compute ct)
+static inline struct vl_weight *kweight_form(struct vl_backend *be, const float *W, int64_t O,
+                                             int64_t I, enum vl_compute ct, enum vl_form form)
 {
     struct vl_err e = { 0 };
     struct vl_weight *w;
 
-    assert_int_equal(be->weight_new(be->ctx, &w, O, I, ct, 1, &e), 0);
+    assert_int_equal(be->weight_new(be->ctx, &w, O, I, ct, form, &e), 0);
     be->weight_set(be->ctx, w, W);
     return w;
+}
+
+static inline struct vl_weight *kweight(struct vl_backend *be, const float *W, int64_t O, int64_t I,
+                                        enum vl_compute ct)
+{
+    return kweight_form(be, W, O, I, ct, VL_FORM_TRAIN);
 }
 
 /* x (N, I) as an operand; the caller frees it. */

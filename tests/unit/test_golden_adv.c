@@ -115,7 +115,8 @@ static void head_open(struct gcase *c, struct head *h)
     for (int64_t i = 0; i < h->V; i++)
         eye[i * h->V + i] = 1;
     assert_int_equal(vl_backend_cpu(&h->be, NULL, 1, 1, &c->e), 0);
-    assert_int_equal(h->be->weight_new(h->be->ctx, &h->w, h->V, h->V, VL_COMPUTE_F32, 1, &c->e), 0);
+    assert_int_equal(
+        h->be->weight_new(h->be->ctx, &h->w, h->V, h->V, VL_COMPUTE_F32, VL_FORM_TRAIN, &c->e), 0);
     h->be->weight_set(h->be->ctx, h->w, eye);
 }
 
