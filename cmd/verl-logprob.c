@@ -42,6 +42,8 @@ int main(int argc, char **argv)
         VL_OPT_WORD(NULL, ACTOR "loss_agg_mode", &o.agg, "MODE", VL_AGG_NAMES, VL_F_PROV,
                     "how the metric actor/entropy is averaged"),
         VL_OPT_COMPUTE(&o.compute),
+        VL_OPT_QUANTIZATION(NULL, &o.quantization,
+                            "weights of matrices in eight bits: what a rollout with int8 computed"),
         VL_OPT_MICRO_BATCH(&o.micro_batch),
         VL_OPT_CUT(&o.old_cut, "forward pass", " (old)",
                    ROLLOUT "log_prob_micro_batch_size_per_gpu", NULL,

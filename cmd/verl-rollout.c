@@ -76,6 +76,8 @@ int main(int argc, char **argv)
                     "operands of matrix products; auto: bf16 where the device has it"),
         VL_OPT_WORD(NULL, ROLLOUT "dtype", &o.dtype, "TYPE", "bfloat16|float32", VL_F_PROV,
                     "the same under verl's name, heeded when it is set"),
+        VL_OPT_QUANTIZATION(ROLLOUT "quantization", &o.quantization,
+                            "weights of matrices in eight bits, for draws and their log-probs"),
         VL_OPT_INT(NULL, ROLLOUT "max_num_seqs", &o.max_seqs, "ROWS", 1, 1 << 20, 0,
                    "rows running at once"),
         VL_OPT_INT(NULL, ROLLOUT "max_num_batched_tokens", &o.max_tokens, "TOKENS", 1, 1 << 24, 0,

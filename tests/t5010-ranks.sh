@@ -10,6 +10,8 @@ prompt_batch p.dp 10 25 left
 verl-rollout -q -m model -i p.dp -o gen.dp rollout.n=2 rollout.response_length=12
 verl-logprob -q -m model -i gen.dp -o old.dp
 verl-value -q -m critic -i old.dp -o values.dp
+verl-rollout -q -m model -i p.dp -o gen8.dp rollout.n=2 rollout.response_length=12 --quantization int8
+verl-logprob -q -m model -i gen8.dp -o old8.dp --quantization int8
 
 for n in 1 2 3 4; do
     ok "$n ranks: the bytes of one process" "
@@ -18,7 +20,12 @@ for n in 1 2 3 4; do
         verl-mpi $n verl-logprob -q -m model -i gen.dp -o o.dp rollout.log_prob_micro_batch_size_per_gpu=1
         cmp old.dp o.dp
         verl-mpi $n verl-value -q -m critic -i old.dp -o v.dp
-        cmp values.dp v.dp"
+        cmp values.dp v.dp
+        verl-mpi $n verl-rollout -q -m model -i p.dp -o g.dp rollout.n=2 rollout.response_length=12 \
+            --quantization int8
+        cmp gen8.dp g.dp
+        verl-mpi $n verl-logprob -q -m model -i gen8.dp -o o.dp --quantization int8
+        cmp old8.dp o.dp"
 done
 ok "more ranks than rows" "
     verl-batch index 3,4 -q -i p.dp -o two.dp

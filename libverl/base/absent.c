@@ -27,7 +27,6 @@ static const struct absent absent[] = {
     { ROLLOUT "agent.default_agent_loop", "|single_turn_agent|null||", NO_TURN },
     { ROLLOUT "agent.agent_loop_config_path", none, NO_TURN },
     { ROLLOUT "agent.agent_loop_manager_class", none, NO_TURN },
-    { ROLLOUT "quantization", none, "the rollout computes with the weights that are trained" },
     { ROLLOUT "skip_rollout", off, "verl-rollout --from-json takes answers that are there" },
     { "actor_rollout_ref.model.lora_rank", zero, NO_LORA },
     { "actor_rollout_ref.model.lora_adapter_path", none, "verl-model merges no adapter, either" },

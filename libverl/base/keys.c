@@ -495,7 +495,7 @@ const struct vl_key vl_keys[] = {
     { "actor_rollout_ref.rollout.layered_summon", "false", NULL, NOBODY, NULL },
     { "actor_rollout_ref.rollout.enable_rollout_routing_replay", "false", NULL, NOBODY, NULL },
     { "actor_rollout_ref.rollout.prometheus", "{}", NULL, NOBODY, NULL },
-    { "actor_rollout_ref.rollout.quantization", "null", NULL, NOBODY, NULL },
+    { "actor_rollout_ref.rollout.quantization", "null", NULL, "verl-rollout", NULL },
     { "actor_rollout_ref.rollout.quantization_config_file", "null", NULL, NOBODY, NULL },
     { "actor_rollout_ref.rollout.mtp", "{}", NULL, NOBODY, NULL },
     { "actor_rollout_ref.rollout.limit_images", "null", NULL, NOBODY, NULL },

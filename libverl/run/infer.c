@@ -53,15 +53,17 @@ int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b
 int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, size_t extra,
                   struct vl_err *e)
 {
-    struct vl_engine_opts o = { .compute = f->compute };
+    struct vl_engine_opts o = { .compute = f->compute, .int8 = f->quantization != NULL };
     const struct vl_config *c = &f->model->cfg;
     size_t need = vl_engine_bytes(c, &o, f->be, N, M) + extra;
     size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
     const char *dir = f->model->dir;
     double t0 = vl_now();
 
-    vl_info(&x->log, "%s: %.3g M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once",
-            dir, (double)f->model->count * 1e-6, f->be->name, vl_compute_name(f->compute),
+    vl_info(&x->log,
+            "%s: %.3g M parameters%s%s, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", dir,
+            (double)f->model->count * 1e-6, f->quantization ? " as " : "",
+            f->quantization ? f->quantization : "", f->be->name, vl_compute_name(f->compute),
             (double)need * 1e-6, N);
     if (have != SIZE_MAX && need * ranks > have)
         vl_fail(e, VL_E_OS,

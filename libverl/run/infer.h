@@ -12,6 +12,7 @@ struct vl_infer {
     struct vl_backend *be;
     struct vl_engine *eng;
     enum vl_compute compute;
+    const char *quantization; /* "int8": so are the matrices loaded; NULL: as they are */
 };
 
 /* Rows of a forward pass: `rows` rows (<= 0 or VL_NULL_I64: any) and, with dynamic or when rows is
@@ -27,6 +28,8 @@ struct vl_cut {
 #define VL_OPT_COMPUTE(DST)                                                                        \
     VL_OPT_WORD("compute", NULL, DST, "TYPE", "auto|fp32|bf16|amx", VL_F_PROV,                     \
                 "operands of matrix products; auto: as the batch says, else the fastest here")
+#define VL_OPT_QUANTIZATION(KEY, DST, ...)                                                         \
+    VL_OPT_WORD("quantization", KEY, DST, "TYPE", "int8", VL_F_PROV | VL_F_NULLABLE, __VA_ARGS__)
 #define VL_OPT_MICRO_BATCH(DST)                                                                    \
     VL_OPT_INT("micro-batch", NULL, DST, "ROWS", 0, 1 << 30, 0,                                    \
                "rows in one forward pass, before the keys below; 0: not set")
@@ -44,7 +47,8 @@ int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens, int 
 
 /* Opens configuration and device: f->model without weights, f->be, f->compute. path NULL or "" is
  * VL_E_USAGE that names -m and `key`. compute "auto": what meta_info.compute says, else the
- * device's default; a given one that differs from meta_info warns. Collective (agrees). Close with
+ * device's default; a given one that differs from meta_info warns. Weights are not quantized unless
+ * the caller sets f->quantization before they are loaded. Collective (agrees). Close with
  * vl_infer_close also after an error. */
 int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
                   const char *key, enum vl_head head, const char *compute,

@@ -403,7 +403,7 @@ static int add_column(struct vl_batch *b, const struct vl_reward_rows *rows, con
             s[i * rows->R + last] = m->why[i] ? NAN : m->score[i];
     }
     if (!vl_infer_add(b, "rm_scores", rows->R, s, e))
-        vl_weights_set(b, "rm_scores", model);
+        vl_weights_set(b, "rm_scores", model, NULL);
     free(s);
     return e->code;
 }

@@ -31,6 +31,34 @@ struct vl_gap vl_gap_of(const float *a, const float *b, const int64_t *mask, int
     return g;
 }
 
+/* old_log_probs are of the policy that is trained: whether the rollout's weights, or these, were not. */
+static void say_quantized(struct vl_ctx *x, const struct vl_batch *b, const struct vl_infer *f)
+{
+    struct vl_weights_id rollout;
+
+    if (vl_weights_get(b, "rollout_log_probs", &rollout) &&
+        strcmp(rollout.quantization, f->quantization ? f->quantization : "") != 0) {
+        if (f->quantization)
+            vl_warn(&x->log,
+                    "--quantization %s, but the rollout's weights were %s: log-probs will not be "
+                    "equal to the bit",
+                    f->quantization,
+                    *rollout.quantization ? rollout.quantization : "not quantized");
+        else
+            vl_info(
+                &x->log,
+                "the rollout's weights were quantized (%s), these are not: log-probs of what is "
+                "trained (--quantization %s: of what was sampled)",
+                rollout.quantization, rollout.quantization);
+    } else if (f->quantization) {
+        vl_info(
+            &x->log,
+            "old_log_probs of quantized weights (%s) say what was sampled, not what is trained: "
+            "verl-update does not take them",
+            f->quantization);
+    }
+}
+
 static int say_gap(struct vl_ctx *x, struct vl_batch *b, int64_t R, const float *logp,
                    const int64_t *mask, struct vl_err *e)
 {
@@ -176,8 +204,10 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
-    if (old)
+    if (old) {
         say_truncated(x, b);
+        say_quantized(x, b, f);
+    }
     if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, b, r->R, e) ||
         vl_infer_add(b, name, r->R, logp, e))
         goto done;
@@ -189,7 +219,7 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
         goto done;
     if (out->topk && store_topk(b, o, r->R, out, e))
         goto done;
-    vl_weights_set(b, name, f->model);
+    vl_weights_set(b, name, f->model, f->quantization);
     if (!vl_meta_get(b, "compute"))
         vl_meta_set_str(b, "compute", vl_compute_name(f->compute));
 done:
@@ -222,6 +252,7 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
                              teacher ? "distillation.teacher_model.model_path"
                                      : "actor_rollout_ref.model.path",
                              VL_HEAD_LM, o->compute, e);
+    f.quantization = o->quantization;
     if (!e->code && out.topk > f.model->cfg.V)
         vl_fail(e, VL_E_USAGE, "--topk %" PRId64 ": the teacher has %" PRId64 " ids", out.topk,
                 f.model->cfg.V);

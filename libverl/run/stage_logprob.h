@@ -13,6 +13,7 @@ struct vl_logprob_opts {
     int64_t topk;             /* teacher: how many ids */
     int64_t own_topk;         /* old: how many ids, 0 = none */
     const char *compute;      /* "auto" | "fp32" | "bf16" | "amx" */
+    const char *quantization; /* "int8" or NULL */
     const char *agg;          /* loss_agg_mode of the metric actor/entropy */
     double temperature;
     int64_t micro_batch;            /* --micro-batch, before both of: */

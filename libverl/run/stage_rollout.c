@@ -248,7 +248,7 @@ static void put_meta(const struct rollout *r, struct vl_batch *b)
         vl_meta_set(b, "validate", "true");
     if (!r->o->from_json) {
         vl_meta_set_str(b, "compute", vl_compute_name(r->f.compute));
-        vl_weights_set(b, "rollout_log_probs", r->f.model);
+        vl_weights_set(b, "rollout_log_probs", r->f.model, r->f.quantization);
     }
 }
 
@@ -551,6 +551,7 @@ static int open_model(struct rollout *r, struct vl_err *e)
                        compute, e) &&
         half)
         r->f.compute = vl_compute_half(r->f.be);
+    r->f.quantization = o->quantization;
     return e->code;
 }
 

@@ -17,9 +17,10 @@ struct vl_rollout_rules {
 };
 
 struct vl_rollout_opts {
-    const char *policy_path; /* actor_rollout_ref.model.path */
-    const char *compute;     /* --compute: "auto" | "fp32" | "bf16" | "amx" */
-    const char *dtype;       /* rollout.dtype, heeded when given and --compute is not */
+    const char *policy_path;  /* actor_rollout_ref.model.path */
+    const char *compute;      /* --compute: "auto" | "fp32" | "bf16" | "amx" */
+    const char *dtype;        /* rollout.dtype, heeded when given and --compute is not */
+    const char *quantization; /* rollout.quantization: "int8" or NULL */
     struct vl_rollout_how train, val;
     int validate; /* use val */
     int64_t response_length;

@@ -25,7 +25,7 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_infer *f,
     }
     if (vl_infer_add(b, "values", r->R, value, e))
         goto done;
-    vl_weights_set(b, "values", f->model);
+    vl_weights_set(b, "values", f->model, NULL);
     if (!vl_meta_get(b, "compute"))
         vl_meta_set_str(b, "compute", vl_compute_name(f->compute));
     if (tokens > 0)

@@ -64,8 +64,8 @@ static int column(const struct vl_batch *b, const char *name, int64_t R, const f
     return vl_batch_need(b, name, VL_F32, 1, &R, data, e);
 }
 
-/* Whether the weights that made a column are those of the base version; a column without that
- * record (an outside program's) is taken on trust. */
+/* Whether the weights that made a column are those of the base version, or a copy of them that was
+ * rounded or quantized; a column without that record (an outside program's) is taken on trust. */
 static int fresh(const struct vl_batch *b, const char *name, const struct vl_state_record *base,
                  struct vl_weights_id *id)
 {
@@ -96,6 +96,26 @@ static int check_stale(struct vl_update *u, const struct vl_batch *b, const char
     return 0;
 }
 
+/* The policy's ratios begin at 1 only where old_log_probs are of its own weights. */
+static int check_quantized(struct vl_update *u, const struct vl_batch *b, struct vl_err *e)
+{
+    struct vl_weights_id id;
+
+    if (vl_weights_get(b, "old_log_probs", &id) && *id.quantization)
+        return vl_fail(e, VL_E_DATA,
+                       "old_log_probs were made by quantized weights (%s), not by those that are "
+                       "to be updated: run verl-logprob without --quantization",
+                       id.quantization);
+    if (vl_weights_get(b, "rollout_log_probs", &id) && *id.quantization &&
+        !vl_batch_col(b, "rollout_is_weights"))
+        vl_info(
+            &u->x->log,
+            "the rollout's weights were quantized (%s) and no rollout_is_weights make up for it: "
+            "algorithm.rollout_correction.rollout_is of verl-advantage does",
+            id.quantization);
+    return 0;
+}
+
 /* old_log_probs, or in their place rollout_log_probs when these are what verl-logprob would give:
  * full-vocabulary and made by the very weights that are updated. */
 static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
@@ -116,17 +136,18 @@ static int old_logp(struct vl_update *u, const struct vl_batch *b, int64_t R,
         return column(b, "rollout_log_probs", R, &d->old_logp, "verl-rollout adds it", e) ||
                check_stale(u, b, "rollout_log_probs", base, e);
     if (vl_batch_col(b, "old_log_probs"))
-        return column(b, "old_log_probs", R, &d->old_logp, "", e) ||
+        return check_quantized(u, b, e) || column(b, "old_log_probs", R, &d->old_logp, "", e) ||
                check_stale(u, b, "old_log_probs", base, e);
     mode = vl_meta_str(b, "logprobs_mode");
-    ok = mode && !strcmp(mode, "full_vocabulary") && fresh(b, "rollout_log_probs", base, &id) == 1;
+    ok = mode && !strcmp(mode, "full_vocabulary") &&
+         fresh(b, "rollout_log_probs", base, &id) == 1 && !*id.quantization;
     free(mode);
     if (!vl_batch_col(b, "rollout_log_probs") || !ok)
         return vl_fail(e, VL_E_DATA,
                        "column old_log_probs is missing%s: run verl-logprob on the batch first",
                        vl_batch_col(b, "rollout_log_probs")
                            ? ", and rollout_log_probs cannot take its place (they must be "
-                             "full-vocabulary and of the weights that are updated)"
+                             "full-vocabulary and of the weights that are updated, not quantized)"
                            : "");
     u->lag = 0;
     vl_info(&u->x->log, "no old_log_probs: rollout_log_probs are used (same weights, same bits)");

@@ -4,12 +4,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "formats/json.h"
 
-void vl_weights_set(struct vl_batch *b, const char *column, const struct vl_model *m)
+/* Other weights than the model's, hence another hash; the same from the same model. */
+static void quantized_hash(char hash[33], const struct vl_model *m, const char *quantization)
 {
+    char text[80];
+    XXH128_hash_t h;
+
+    snprintf(text, sizeof text, "%s %s", quantization, m->hash);
+    h = XXH3_128bits(text, strlen(text));
+    snprintf(hash, 33, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+void vl_weights_set(struct vl_batch *b, const char *column, const struct vl_model *m,
+                    const char *quantization)
+{
+    const char *source = m->source_hash ? m->source_hash : quantization ? m->hash : NULL;
     struct vl_buf out = { 0 };
-    char key[128];
+    char key[128], hash[33];
 
     snprintf(key, sizeof key, "%s_weights", column);
     vl_buf_str(&out, "{\"version\":");
@@ -17,9 +32,13 @@ void vl_weights_set(struct vl_batch *b, const char *column, const struct vl_mode
         vl_json_put_str(&out, m->version, strlen(m->version));
     else
         vl_buf_str(&out, "null");
-    vl_buf_printf(&out, ",\"hash\":\"%s\"", m->hash);
-    if (m->source_hash)
-        vl_buf_printf(&out, ",\"source_hash\":\"%s\"", m->source_hash);
+    if (quantization)
+        quantized_hash(hash, m, quantization);
+    vl_buf_printf(&out, ",\"hash\":\"%s\"", quantization ? hash : m->hash);
+    if (source)
+        vl_buf_printf(&out, ",\"source_hash\":\"%s\"", source);
+    if (quantization)
+        vl_buf_printf(&out, ",\"quantization\":\"%s\"", quantization);
     vl_buf_ch(&out, '}');
     vl_meta_set(b, key, out.s);
     vl_buf_free(&out);
@@ -42,7 +61,7 @@ int vl_weights_get(const struct vl_batch *b, const char *column, struct vl_weigh
     const char *text;
     char key[128];
 
-    *id = (struct vl_weights_id){ { 0 }, { 0 }, { 0 } };
+    *id = (struct vl_weights_id){ .version = "" };
     snprintf(key, sizeof key, "%s_weights", column);
     text = vl_meta_get(b, key);
     if (!text)
@@ -51,6 +70,7 @@ int vl_weights_get(const struct vl_batch *b, const char *column, struct vl_weigh
         copy_member(&j, "version", id->version, sizeof id->version);
         copy_member(&j, "hash", id->hash, sizeof id->hash);
         copy_member(&j, "source_hash", id->source_hash, sizeof id->source_hash);
+        copy_member(&j, "quantization", id->quantization, sizeof id->quantization);
     }
     vl_json_free(&j);
     return id->hash[0] != 0;

@@ -195,13 +195,13 @@ static void weights_in_meta(void **state)
 
     (void)state;
     assert_int_equal(vl_weights_get(&b, "values", &id), 0);
-    vl_weights_set(&b, "values", &m);
+    vl_weights_set(&b, "values", &m, NULL);
     assert_int_equal(vl_weights_get(&b, "values", &id), 1);
     assert_string_equal(id.version, "v000012");
     assert_string_equal(id.hash, m.hash);
     assert_string_equal(id.source_hash, "");
     m.version = NULL, m.source_hash = (char *)"fedcba9876543210fedcba9876543210";
-    vl_weights_set(&b, "values", &m);
+    vl_weights_set(&b, "values", &m, NULL);
     assert_int_equal(vl_weights_get(&b, "values", &id), 1);
     assert_string_equal(id.version, "");
     assert_string_equal(id.source_hash, m.source_hash);
