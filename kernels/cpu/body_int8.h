@@ -33,7 +33,7 @@ static void k_widen16(uint32_t *h, const int8_t *q, int64_t n, int64_t pairs, co
 static void k_widen(float *y, const int8_t *q, int64_t n, const int8_t *ahead)
 {
     for (int64_t i = 0; i < n; i += VL_LANES) {
-        if (ahead && i % 64 == 0)
+        if (i % 64 == 0)
             __builtin_prefetch(ahead + i, 0, 2);
         v_store(y + i, v_load_i8(q + i));
     }

@@ -93,8 +93,7 @@ struct vl_kern {
     /* q[k*ldq + j] = x[16k + j] / s[j] to nearest even, within +-127, k < n, j < 16 */
     void (*to_int8)(int8_t *q, int64_t ldq, const float *x, const float *s, int64_t n);
     /* whole numbers of eight bits, n a multiple of 16, to fp32, or to bf16: h[k*n + j] = the pair
-     * q[2k*n + j], q[(2k+1)*n + j]. What lies `ahead`, if it is not NULL, is fetched
-     * meanwhile, as many bytes. */
+     * q[2k*n + j], q[(2k+1)*n + j]. From ahead on as many bytes are fetched meanwhile. */
     void (*widen)(float *y, const int8_t *q, int64_t n, const int8_t *ahead);
     void (*widen16)(uint32_t *h, const int8_t *q, int64_t n, int64_t pairs, const int8_t *ahead);
     /* c (M,64) = mul_amx of a and the widened panel q (2*K2, 64), M <= VL_AMXQ_ROWS. NULL: nothing is

@@ -285,24 +285,27 @@ static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
 
 /* ---- weights of eight bits ---- */
 
-enum { BLOCK_Q = 2 * VL_AMX_PAIRS * NR }; /* bytes of a panel that a block of the sum takes */
+#    define AHEAD 3 /* blocks of the sum between what is widened and what is fetched */
 
-/* Products with whole numbers of eight bits: a block is widened when it is needed, while the one
- * after it is fetched, so that hardly anything waits but for memory. */
+/* Products with whole numbers of eight bits: a block is widened when it is needed. With up to 16 rows
+ * memory takes the time, and what is fetched is near, so that it is of use whatever panel is next. */
 static void tile_16q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
                      int64_t K2, const int8_t *next)
 {
     _Alignas(64) uint32_t b[VL_AMX_PAIRS * NR];
 
     begin(c, ldc, in_a_row, 0);
-    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, q += BLOCK_Q) {
-        widen_pairs(b, q, NR, NR, VL_AMX_PAIRS, k + VL_AMX_PAIRS < K2 ? q + BLOCK_Q : next);
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
+        int64_t then = k + AHEAD * VL_AMX_PAIRS;
+
+        widen_pairs(b, q + k * 2 * NR, NR, NR, VL_AMX_PAIRS,
+                    then < K2 ? q + then * 2 * NR : next + (then - K2) * 2 * NR);
         step_16(a + k, lda, b, NR);
     }
     end(c, ldc, in_a_row);
 }
 
-/* The second half of the outputs finds the lines in the cache, and fetches the next panel. */
+/* With more rows each half of the outputs has the time to fetch half of the next panel. */
 static void tile_32q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
                      int64_t K2, const int8_t *next)
 {
@@ -312,10 +315,7 @@ static void tile_32q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, cons
     for (int n = 0; n < NR; n += 32) {
         begin(c, ldc, square, 0);
         for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
-            int64_t at = k * 2 * NR;
-            const int8_t *ahead = n ? next + at : k + VL_AMX_PAIRS < K2 ? q + at + BLOCK_Q : next;
-
-            widen_pairs(b, q + at + n, NR, 32, VL_AMX_PAIRS, ahead);
+            widen_pairs(b, q + k * 2 * NR + n, NR, 32, VL_AMX_PAIRS, next + (n / 32 * K2 + k) * NR);
             step_32(a + k, lda, b, 32);
         }
         end(c + n, ldc, square);

@@ -56,12 +56,12 @@ static void gate_up_task(void *arg, int64_t t, int thread)
 
     for (int64_t m = m0, M; m < end; m += M) {
         float *g = j->gu_out ? j->gu_out + m * ld + p * nr : tile, *u = g + (j->gu_out ? F : nr);
-        int ahead;
+        int last;
 
         M = end - m < SUB ? end - m : SUB;
-        ahead = m + M == end && next < j->np;
-        vl_cpu_tile_y(c, g, ld, j->x, m, M, j->w, p, ahead ? next : 2 * j->np);
-        vl_cpu_tile_y(c, u, ld, j->x, m, M, j->w, j->np + p, ahead ? j->np + next : 2 * j->np);
+        last = m + M == end && next < j->np;
+        vl_cpu_tile_y(c, g, ld, j->x, m, M, j->w, p, m == m0 ? j->np + p : 2 * j->np);
+        vl_cpu_tile_y(c, u, ld, j->x, m, M, j->w, j->np + p, last ? next : 2 * j->np);
         for (int64_t i = 0; i < M; i++) {
             if (j->bias) {
                 c->k.add(g + i * ld, j->bias + p * nr, nr);
