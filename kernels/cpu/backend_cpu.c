@@ -117,6 +117,7 @@ static const struct vl_backend table = {
     .weight_rows = vl_cpu_weight_rows,
     .weight_free = vl_cpu_weight_free,
     .weight_bytes = vl_cpu_weight_bytes,
+    .scratch_bytes = vl_cpu_scratch_bytes,
     .operand_bytes = vl_cpu_operand_bytes,
     .operand = vl_cpu_operand,
     .linear = vl_cpu_linear,

@@ -156,6 +156,7 @@ void vl_cpu_weight_set(void *ctx, struct vl_weight *w, const float *dev);
 void vl_cpu_weight_rows(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
 void vl_cpu_weight_free(void *ctx, struct vl_weight *w);
 size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, enum vl_form form);
+size_t vl_cpu_scratch_bytes(void *ctx, const struct vl_shape *s, const struct vl_extent *x);
 size_t vl_cpu_operand_bytes(void *ctx, int64_t I, enum vl_compute ct);
 const void *vl_cpu_operand(void *ctx, void *o, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);

@@ -15,7 +15,7 @@
 
 #include "libverl/base/err.h"
 
-#define VL_BACKEND_VERSION 4
+#define VL_BACKEND_VERSION 5
 #define VL_PAGE            16 /* positions in a page of the KV cache */
 #define VL_BLOCK_ROWS      64 /* rows of a matrix that are read and packed together, or a multiple */
 
@@ -67,6 +67,22 @@ struct vl_attn {
     int32_t window;  /* sliding window: keys pos-window+1 .. pos; 0 = all */
     float scale;     /* on q.k */
     enum vl_compute ct;
+};
+
+/* What the passes of a run come to at most, for estimates of memory. */
+struct vl_extent {
+    int64_t N, M;    /* tokens, outputs */
+    int64_t nseq;    /* sequences */
+    int64_t shared;  /* unpaged positions of prefixes, once for each sequence that shares one */
+    int64_t longest; /* positions of a sequence */
+    int paged;       /* keys are in pages, outputs are drawn from */
+};
+
+/* A model's widths, for the same. */
+struct vl_shape {
+    struct vl_attn attn;
+    int64_t C, F, V; /* V 0: no head over a vocabulary */
+    int train;
 };
 
 struct vl_adamw {
@@ -130,6 +146,9 @@ struct vl_backend {
     void (*weight_rows)(void *ctx, struct vl_weight *w, const float *x, int64_t row, int64_t n);
     void (*weight_free)(void *ctx, struct vl_weight *w);
     size_t (*weight_bytes)(void *ctx, int64_t O, int64_t I, enum vl_compute ct, enum vl_form form);
+
+    /* Bytes that the operations of such passes keep besides what they are given, at most. */
+    size_t (*scratch_bytes)(void *ctx, const struct vl_shape *s, const struct vl_extent *x);
 
     /* One row of I elements as an operand; and the operand of x (N,I): x itself in fp32, else o. */
     size_t (*operand_bytes)(void *ctx, int64_t I, enum vl_compute ct);

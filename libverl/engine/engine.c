@@ -427,8 +427,13 @@ int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, st
 }
 
 size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
-                       const struct vl_backend *be, int64_t N, int64_t M)
+                       const struct vl_backend *be, const struct vl_extent *x)
 {
+    struct vl_shape shape = { .attn = vl_layer_attn(c, o->compute, 0),
+                              .C = c->C,
+                              .F = c->F,
+                              .V = c->head == VL_HEAD_LM ? c->V : 0,
+                              .train = o->train };
     struct vl_model m = { .cfg = *c };
     struct vl_arena a = { 0 };
     struct vl_work w = { 0 };
@@ -461,9 +466,10 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
                    !o->train      ? VL_KEEP_NONE
                    : o->recompute ? VL_KEEP_INPUTS
                                   : VL_KEEP_ALL,
-                   N, M);
+                   x->N, x->M);
     free(m.param);
-    return total + a.used;
+    total += (size_t)(x->longest * c->D) * sizeof(float); /* rope */
+    return total + a.used + be->scratch_bytes(be->ctx, &shape, x);
 }
 
 float *vl_engine_params(struct vl_engine *g)

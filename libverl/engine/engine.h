@@ -34,9 +34,10 @@ struct vl_packed {
                                    and whose gradients the backward pass of a kept one adds; or NULL */
 };
 
-/* Bytes of weights, gradients and moments, and of activations for N tokens, M outputs. */
+/* Bytes of weights, gradients and moments, and of what passes up to x take: activations, the backend's
+ * scratch. */
 size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
-                       const struct vl_backend *be, int64_t N, int64_t M);
+                       const struct vl_backend *be, const struct vl_extent *x);
 
 /* Takes the parameters from m->slab (copied to the device; the caller may free m's slab). Without
  * `train` matrices are kept in packed form alone, in about a third of the memory. */

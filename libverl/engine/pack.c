@@ -267,14 +267,42 @@ int64_t vl_micro_cut(const struct vl_rows *r, const int64_t *rows, int64_t base,
 }
 
 void vl_pack_extent(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                    int share, int64_t *N, int64_t *M)
+                    int share, struct vl_extent *x)
 {
-    int64_t before = -1;
+    int64_t before = -1, run = 0; /* rows with the prompt of `before`, up to it */
 
-    *N = block_cost(r, rows, base, 0, n, share, &before);
-    *M = 0;
-    for (int64_t i = 0; i < n; i++)
-        *M += r->rlen[rows ? rows[i] : base + i];
+    *x = (struct vl_extent){ 0 };
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = rows ? rows[i] : base + i, tokens = vl_rows_tokens(r, row);
+
+        if (!live(r, row))
+            continue;
+        run = share && !r->at_end && before >= 0 && same_prompt(r, before, row) ? run + 1 : 1;
+        if (run > 1 && r->plen[row] > 1) { /* the second makes the prefix a sequence */
+            x->nseq += run == 2;
+            x->shared += (run == 2 ? 2 : 1) * (r->plen[row] - 1);
+        }
+        x->N += row_cost(r, row, before, share);
+        x->M += r->rlen[row];
+        x->nseq++;
+        x->longest = tokens > x->longest ? tokens : x->longest;
+        before = row;
+    }
+}
+
+static void widen(int64_t *x, int64_t y)
+{
+    *x = y > *x ? y : *x;
+}
+
+void vl_extent_widen(struct vl_extent *x, const struct vl_extent *y)
+{
+    widen(&x->N, y->N);
+    widen(&x->M, y->M);
+    widen(&x->nseq, y->nseq);
+    widen(&x->shared, y->shared);
+    widen(&x->longest, y->longest);
+    x->paged |= y->paged;
 }
 
 /* ---- packing ---- */
@@ -326,16 +354,17 @@ static void pack_run(struct vl_pack *k, const struct vl_rows *r, const int64_t *
 void vl_pack_rows(struct vl_pack *k, const struct vl_rows *r, const int64_t *rows, int64_t base,
                   int64_t n, int share)
 {
-    int64_t *list = vl_alloc((size_t)n * sizeof *list), used = 0, run, N, M;
+    int64_t *list = vl_alloc((size_t)n * sizeof *list), used = 0, run;
+    struct vl_extent x;
 
     *k = (struct vl_pack){ 0 };
-    vl_pack_extent(r, rows, base, n, share, &N, &M);
-    k->ids = vl_alloc((size_t)N * sizeof *k->ids);
-    k->pos = vl_alloc((size_t)N * sizeof *k->pos);
-    k->seq = vl_alloc((size_t)(2 * n) * sizeof *k->seq);
-    k->out = vl_alloc((size_t)M * sizeof *k->out);
-    k->target = vl_alloc((size_t)M * sizeof *k->target);
-    k->cell = vl_alloc((size_t)M * sizeof *k->cell);
+    vl_pack_extent(r, rows, base, n, share, &x);
+    k->ids = vl_alloc((size_t)x.N * sizeof *k->ids);
+    k->pos = vl_alloc((size_t)x.N * sizeof *k->pos);
+    k->seq = vl_alloc((size_t)x.nseq * sizeof *k->seq);
+    k->out = vl_alloc((size_t)x.M * sizeof *k->out);
+    k->target = vl_alloc((size_t)x.M * sizeof *k->target);
+    k->cell = vl_alloc((size_t)x.M * sizeof *k->cell);
     for (int64_t i = 0; i < n; i++)
         if (live(r, rows ? rows[i] : base + i))
             list[used++] = rows ? rows[i] : base + i;

@@ -72,9 +72,10 @@ struct vl_pack {
 /* Packs rows[0..n) (NULL: base .. base+n-1). Free with vl_pack_free. */
 void vl_pack_rows(struct vl_pack *k, const struct vl_rows *r, const int64_t *rows, int64_t base,
                   int64_t n, int share);
-/* Tokens (p.N) and outputs (p.M) of that, without packing. */
+/* What that comes to, without packing; the larger of both in each respect. */
 void vl_pack_extent(const struct vl_rows *r, const int64_t *rows, int64_t base, int64_t n,
-                    int share, int64_t *N, int64_t *M);
+                    int share, struct vl_extent *x);
+void vl_extent_widen(struct vl_extent *x, const struct vl_extent *y);
 void vl_pack_free(struct vl_pack *k);
 /* dst (B, R) [cell j] = src (M); other cells stay as they are (zero them once). */
 void vl_pack_scatter(float *dst, const struct vl_pack *k, const float *src);

@@ -50,12 +50,12 @@ int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b
     return vl_comm_agree(&x->comm, e);
 }
 
-int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, size_t extra,
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass, size_t extra,
                   struct vl_err *e)
 {
     struct vl_engine_opts o = { .compute = f->compute, .int8 = f->quantization != NULL };
     const struct vl_config *c = &f->model->cfg;
-    size_t need = vl_engine_bytes(c, &o, f->be, N, M) + extra;
+    size_t need = vl_engine_bytes(c, &o, f->be, pass) + extra;
     size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
     const char *dir = f->model->dir;
     double t0 = vl_now();
@@ -64,7 +64,7 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, si
             "%s: %.3g M parameters%s%s, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", dir,
             (double)f->model->count * 1e-6, f->quantization ? " as " : "",
             f->quantization ? f->quantization : "", f->be->name, vl_compute_name(f->compute),
-            (double)need * 1e-6, N);
+            (double)need * 1e-6, pass->N);
     if (have != SIZE_MAX && need * ranks > have)
         vl_fail(e, VL_E_OS,
                 "%s needs %.1f MB for each of %zu rank%s on this host, where %.1f MB are "
@@ -107,7 +107,8 @@ void vl_infer_out_free(struct vl_infer_out *out)
 /* A rank's share: its rows as a batch of their own, their micro-batches, and local columns. */
 struct share {
     struct vl_rows rows;
-    int64_t *first, micros, N, M;
+    int64_t *first, micros;
+    struct vl_extent pass;
     float *column[VL_INFER_COLUMNS]; /* (rows.B, R) */
     float *out[VL_INFER_COLUMNS];    /* (M) of one micro-batch */
     int64_t K, W;                    /* top-k, or 0; width of a list, with the ids that join it */
@@ -159,12 +160,10 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
     rule.max_tokens = rule.max_rows ? 0 : vl_infer_token_budget(f, cut->max_tokens, 0);
     s->micros = vl_micro_cut(&s->rows, NULL, 0, n, &rule, s->first);
     for (int64_t k = 0; k < s->micros; k++) {
-        int64_t tokens, outputs;
+        struct vl_extent x;
 
-        vl_pack_extent(&s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k], 1, &tokens,
-                       &outputs);
-        s->N = tokens > s->N ? tokens : s->N;
-        s->M = outputs > s->M ? outputs : s->M;
+        vl_pack_extent(&s->rows, NULL, s->first[k], s->first[k + 1] - s->first[k], 1, &x);
+        vl_extent_widen(&s->pass, &x);
     }
     free(cost);
     free(range);
@@ -173,16 +172,17 @@ static void cut_share(struct share *s, const struct vl_infer *f, const struct vl
 static int alloc_share(struct share *s, const struct vl_infer_out *out, struct vl_err *e)
 {
     for (int k = 0; k < VL_INFER_COLUMNS; k++)
-        if (out->want[k] && (vl_try_alloc(&s->column[k], (size_t)s->rows.B * (size_t)s->rows.R,
-                                          sizeof(float), "result columns", e) ||
-                             vl_try_alloc(&s->out[k], (size_t)s->M, sizeof(float), "results", e)))
+        if (out->want[k] &&
+            (vl_try_alloc(&s->column[k], (size_t)s->rows.B * (size_t)s->rows.R, sizeof(float),
+                          "result columns", e) ||
+             vl_try_alloc(&s->out[k], (size_t)s->pass.M, sizeof(float), "results", e)))
             return e->code;
     if (s->K && (vl_try_alloc(&s->topk_id, (size_t)(s->rows.B * s->rows.R), (size_t)s->W * 4,
                               "top-k columns", e) ||
                  vl_try_alloc(&s->topk_logp, (size_t)(s->rows.B * s->rows.R), (size_t)s->W * 4,
                               "top-k columns", e) ||
-                 vl_try_alloc(&s->out_id, (size_t)s->M, (size_t)s->K * 4, "top-k", e) ||
-                 vl_try_alloc(&s->out_logp, (size_t)s->M, (size_t)s->K * 4, "top-k", e)))
+                 vl_try_alloc(&s->out_id, (size_t)s->pass.M, (size_t)s->K * 4, "top-k", e) ||
+                 vl_try_alloc(&s->out_logp, (size_t)s->pass.M, (size_t)s->K * 4, "top-k", e)))
         return e->code;
     return 0;
 }
@@ -315,7 +315,7 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
     vl_infer_check_context(x, f, r);
     cut_share(&s, f, r, cut, out, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
-    if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, s.N, s.M, 0, e)) {
+    if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, &s.pass, 0, e)) {
         (void)!run_share(x, f, &s, inv_temp, e);
         if (!vl_comm_agree(&x->comm, e))
             (void)!gather_share(x, &s, out, e);

@@ -53,9 +53,9 @@ int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens, int 
 int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
                   const char *key, enum vl_head head, const char *compute,
                   struct vl_err *e) VL_MUST_CHECK;
-/* Says what will be needed (N tokens and M outputs in one pass, extra bytes besides), refuses with
+/* Says what will be needed (passes up to `pass`, extra bytes besides), refuses with
  * VL_E_OS when that is not there, and loads the weights. Collective. */
-int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, int64_t N, int64_t M, size_t extra,
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass, size_t extra,
                   struct vl_err *e) VL_MUST_CHECK;
 void vl_infer_close(struct vl_infer *f);
 

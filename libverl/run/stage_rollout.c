@@ -389,6 +389,7 @@ static int sample(struct rollout *r, struct vl_err *e)
 {
     int64_t *range = vl_alloc((size_t)(r->x->comm.size + 1) * sizeof *range), lo, n, max_len,
             tokens;
+    struct vl_extent pass;
     struct vl_gen_opts o;
 
     my_share(r, range);
@@ -407,7 +408,15 @@ static int sample(struct rollout *r, struct vl_err *e)
     o.kv_bytes = n ? cache_bytes(r, &o, lo, n) : 0;
     tokens = o.max_tokens < 256 + r->rows.start[r->in.rows] ? o.max_tokens
                                                             : 256 + r->rows.start[r->in.rows];
-    if (vl_infer_load(r->x, &r->f, tokens, o.max_seqs, o.kv_bytes, e))
+    pass = (struct vl_extent){ .N = tokens,
+                               .M = o.max_seqs < n * o.n ? o.max_seqs : n * o.n,
+                               .nseq = tokens,
+                               .longest = 1,
+                               .paged = 1 };
+    for (int64_t i = lo; i < lo + n; i++)
+        if (r->p[i].len + o.max_new > pass.longest)
+            pass.longest = r->p[i].len + o.max_new;
+    if (vl_infer_load(r->x, &r->f, &pass, o.kv_bytes, e))
         goto done;
     r->mine = vl_alloc((size_t)(n * r->how.n) * sizeof *r->mine);
     if (r->o->stream && vl_dp_stream_open(&r->stream, r->x->common->output,

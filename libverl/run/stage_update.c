@@ -234,22 +234,22 @@ static int load(struct job *j, struct vl_err *e)
 
 /* Says what will be needed and refuses what is not there. Unless told, activations are kept where there
  * is room for them: the bits are the same. */
-static void check_memory(struct vl_update *u, int64_t N, int64_t M, struct vl_err *e)
+static void check_memory(struct vl_update *u, const struct vl_extent *pass, struct vl_err *e)
 {
     const struct vl_model *m = u->f.model;
     struct vl_engine_opts eo = engine_opts(u);
-    size_t need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
+    size_t need = vl_engine_bytes(&m->cfg, &eo, u->f.be, pass);
     size_t have = vl_mem_available(), mine = have / (size_t)u->x->comm.local_size;
 
     if (have != SIZE_MAX && need > mine && !vl_parsed_given(u->x->parsed, &u->o->recompute)) {
         u->recompute = eo.recompute = 1;
-        need = vl_engine_bytes(&m->cfg, &eo, u->f.be, N, M);
+        need = vl_engine_bytes(&m->cfg, &eo, u->f.be, pass);
         vl_info(&u->x->log, "activations do not fit: they are computed again in the backward pass");
     }
     vl_info(&u->x->log,
             "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", m->dir,
             (double)m->count * 1e-6, u->f.be->name, vl_compute_name(u->f.compute),
-            (double)need * 1e-6, N);
+            (double)need * 1e-6, pass->N);
     if (have != SIZE_MAX && need > mine)
         vl_fail(
             e, VL_E_OS,
@@ -265,7 +265,7 @@ static int prepare(struct job *j, struct vl_err *e)
     struct vl_update *u = &j->u;
     struct vl_ctx *x = u->x;
     char name[VL_VERSION_NAME], *path;
-    int64_t N, M;
+    struct vl_extent pass;
     int rc;
 
     vl_version_name(name, j->s.base);
@@ -282,8 +282,8 @@ static int prepare(struct job *j, struct vl_err *e)
     if (!vl_update_columns(u, &j->batch, &j->s.rec, e) && !make_plan(j, e)) {
         u->recompute = u->o->recompute;
         vl_infer_check_context(x, &u->f, &u->data.rows);
-        vl_update_extent(u, &N, &M);
-        check_memory(u, N, M, e);
+        vl_update_extent(u, &pass);
+        check_memory(u, &pass, e);
     }
     if (vl_comm_agree(&x->comm, e))
         return e->code;

@@ -191,8 +191,8 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
  * 0 (rejected); rows with -1 stand outside. A pair with an empty response is left out, and told. */
 int vl_update_pairs(struct vl_update *u, const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 void vl_update_data_free(struct vl_update_data *d);
-/* Largest tokens and outputs of one micro-batch, for the memory estimate. */
-void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M);
+/* What a micro-batch comes to at most, for the memory estimate. */
+void vl_update_extent(const struct vl_update *u, struct vl_extent *x);
 
 /* One optimizer step over rows[0..n); dpo: chosen, rejected, chosen, ... Collective. */
 int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,

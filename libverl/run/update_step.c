@@ -205,22 +205,21 @@ int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n,
     return vl_micro_cut(&u->data.rows, rows, 0, n, &rule, first);
 }
 
-void vl_update_extent(const struct vl_update *u, int64_t *N, int64_t *M)
+void vl_update_extent(const struct vl_update *u, struct vl_extent *x)
 {
     const struct vl_rows *r = &u->data.rows;
     const int64_t *pair = u->data.pair;
     int64_t n = pair ? 2 * u->data.pairs : r->B, k;
     int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
 
-    *N = *M = 0;
+    *x = (struct vl_extent){ 0 };
     k = vl_update_cut(u, pair, n, first);
     for (int64_t j = 0; j < k; j++) {
-        int64_t tokens, out;
+        struct vl_extent pass;
 
         vl_pack_extent(r, pair ? pair + first[j] : NULL, first[j], first[j + 1] - first[j],
-                       u->o->share_prompts && !u->o->shuffle, &tokens, &out);
-        *N = tokens > *N ? tokens : *N;
-        *M = out > *M ? out : *M;
+                       u->o->share_prompts && !u->o->shuffle, &pass);
+        vl_extent_widen(x, &pass);
     }
     free(first);
 }
@@ -236,7 +235,7 @@ int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64
     struct vl_micro_rule blocks = {
         .max_rows = 1, .unit = unit(u), .share = u->o->share_prompts, .whole = 1
     };
-    int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0, k, M;
+    int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0, k;
     int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
     int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
     int64_t *range = vl_alloc(sizeof *range * (size_t)(u->x->comm.size + 1));
@@ -246,8 +245,12 @@ int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64
         if (u->data.valid[rows[i]])
             list[used++] = rows[i];
     k = vl_micro_cut(r, list, 0, used, &blocks, first);
-    for (int64_t i = 0; i < k; i++)
-        vl_pack_extent(r, list + first[i], 0, first[i + 1] - first[i], blocks.share, &cost[i], &M);
+    for (int64_t i = 0; i < k; i++) {
+        struct vl_extent x;
+
+        vl_pack_extent(r, list + first[i], 0, first[i + 1] - first[i], blocks.share, &x);
+        cost[i] = x.N;
+    }
     vl_comm_cut(u->x->comm.size, cost, k, range);
     *count = first[range[rank + 1]] - first[range[rank]];
     memmove(list, list + first[range[rank]], sizeof *list * (size_t)*count);

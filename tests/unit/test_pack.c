@@ -187,16 +187,19 @@ static void shared_by_hand(void **state)
                                       { 5, 3, 2 }, { 8, 3, 0 }, { 11, 1, 0 } }; /* row, n, pos */
     struct vl_rows r;
     struct vl_pack k;
-    int64_t N, M;
+    struct vl_extent x;
 
     (void)state;
     rows_of(&r, 6, prompt, plen, rlen);
     vl_pack_rows(&k, &r, NULL, 0, 6, 1);
-    vl_pack_extent(&r, NULL, 0, 6, 1, &N, &M);
+    vl_pack_extent(&r, NULL, 0, 6, 1, &x);
     assert_int_equal(k.p.N, 12);
     assert_int_equal(k.p.M, 9);
-    assert_int_equal(N, 12);
-    assert_int_equal(M, 9);
+    assert_int_equal(x.N, 12);
+    assert_int_equal(x.M, 9);
+    assert_int_equal(x.nseq, 6);
+    assert_int_equal(x.shared, 3 * 2);
+    assert_int_equal(x.longest, 6);
     assert_int_equal(k.p.nseq, 6);
     assert_memory_equal(k.p.ids, ids, sizeof ids);
     assert_memory_equal(k.p.pos, pos, sizeof pos);
@@ -210,8 +213,8 @@ static void shared_by_hand(void **state)
         assert_int_equal(k.p.seq[i].prefix, 0);
     }
     vl_pack_free(&k);
-    vl_pack_extent(&r, NULL, 0, 6, 0, &N, &M);
-    assert_int_equal(N, 4 + 3 + 5 + 3 + 1);
+    vl_pack_extent(&r, NULL, 0, 6, 0, &x);
+    assert_int_equal(x.N, 4 + 3 + 5 + 3 + 1);
     vl_rows_free(&r);
 }
 
