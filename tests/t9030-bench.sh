@@ -45,6 +45,7 @@ ok "every line without a peer, and the block" '
         grep -Eq "^$l +(bf16|fp32) +[0-9.]+  - +-  - " out || { echo "no $l"; false; }
         grep -q "^| $l |" history.md
     done
+    [ "$(grep -Ec "^decode[0-9]+ +int8 +[0-9.]+  - +-  - " out)" = 4 ]
     [ "$(grep -Ec "^[|] toy *[|] (bf16|amx) [|] .* [|] *[0-9]* .*[|]$" out)" = 5 ]
     [ "$(grep -c "^| toy *| fp32 | " history.md)" = 5 ]
     grep -Eq "^## [0-9]{4}-[0-9]{2}-[0-9]{2}, " history.md
@@ -58,10 +59,11 @@ ok "peers take turns with ours, on the same batch; ratios, verdicts" '
     grep -Eq "^decode8 +bf16 +[0-9.]+  torch +0.50  [0-9.]+ \([0-9.]+-[0-9.]+\) +[0-9]+ % +[0-9]+ %  faster$" out
     grep -Eq "^decode8 +bf16 +[0-9.]+  llama.cpp bf16 +2.00 .*faster$" out
     grep -Eq "^decode8 +bf16 +[0-9.]+  llama.cpp q8_0 +2.00 .*faster$" out
+    grep -Eq "^decode8 +int8 +[0-9.]+  llama.cpp q8_0 +2.00 .*faster$" out
     grep -Eq "^rollout +bf16 +[0-9.]+  llama.cpp bf16 +1.60 .*faster$" out
     grep -Eq "^memory +bf16 +[0-9.]+  torch +1000  .*less$" out
     grep -q -e "train -m $T/models/toy -c bf16 -r 16 -n 8 -p 32 -l 2 -g 32 -t 1 -i 0.02 -s 0$" torch.args
-    [ "$(grep -c -e "-npp 4 -ntg 8 -npl 8 -t 1 " llama.args)" = 6 ]
+    [ "$(grep -c -e "-npp 4 -ntg 8 -npl 8 -t 1 " llama.args)" = 9 ]
     [ "$(grep -c -e "-npp 32 -ntg 11 -npl 16 -t 1 -ngl 0 -pps$" llama.args)" = 3 ]
     # two of torch: the mean log-prob is not ours
     grep -q "^train-bf16: mean log-prob -6.* here, - in torch: they do not compute the same$" err'
