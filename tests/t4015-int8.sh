@@ -88,7 +88,8 @@ ok 'ref and teacher: in eight bits only when asked' "
     verl-logprob -q --as ref -m model -i gen.dp -o ref.dp
     verl-dump ref.dp -f .ref_log_prob >a
     verl-dump old.dp -f .old_log_probs | cmp a -
-    verl-logprob -q --as ref -m model -i gen.dp -o ref.dp --quantization int8
+    verl-logprob -q --as ref -m model -i gen.dp -o ref.dp --quantization int8 2>log
+    grep -q 'warning: --as ref with weights that are quantized (int8)' log
     verl-dump ref.dp -f .ref_log_prob >a
     verl-dump again.dp -f .old_log_probs | cmp a -
     verl-dump --meta ref.dp | jq -e '.ref_log_prob_weights.quantization == \"int8\"'"
@@ -111,11 +112,13 @@ ok 'verl-update: their log-probs are not the old ones of what is trained' "
     done"
 ok 'verl-update: with old_log_probs of the weights the first ratio is 1; what makes up for the rest is named' "
     verl-logprob -q -m model -i score.dp -o old.dp
-    verl-advantage -q -e grpo -i old.dp -o adv.dp
+    verl-advantage -q -e grpo -i old.dp -o adv.dp 2>log
+    grep -q 'warning: the rollout.s weights were quantized (int8).*rollout_is=token does' log
     update -i adv.dp
     ratio_1 m.dp
     grep -q 'quantized (int8) and no rollout_is_weights make up for it' log
-    verl-advantage -q -e grpo rollout_is=token -i old.dp -o adv.dp
+    verl-advantage -q -e grpo rollout_is=token -i old.dp -o adv.dp 2>log
+    not grep -q quantized log
     verl-dump adv.dp -f '[.rollout_is_weights, .response_mask] | transpose[] | select(.[1] == 1)[0]' |
         sort -u >weights
     [ \$(wc -l <weights) -gt 100 ]

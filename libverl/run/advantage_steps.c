@@ -14,6 +14,7 @@
 #include "libverl/base/philox.h"
 #include "libverl/batch/ops.h"
 #include "libverl/run/uid.h"
+#include "libverl/run/weights.h"
 
 /* ---- Steps ---- */
 
@@ -58,14 +59,30 @@ static int store_f32(struct vl_adv_work *w, const char *name, const float *data,
     return 0;
 }
 
+/* Nothing makes up for a rollout with weights that are not those to be trained. */
+static void warn_uncorrected(const struct vl_adv_work *w)
+{
+    struct vl_weights_id id;
+
+    if (vl_weights_get(w->b, "rollout_log_probs", &id) && *id.quantization)
+        vl_warn(&w->x->log,
+                "the rollout's weights were quantized (%s), those to be trained are not, and "
+                "nothing makes up for it: algorithm.rollout_correction.rollout_is=token does",
+                id.quantization);
+}
+
 static int correct(struct vl_adv_work *w, const struct vl_corr *corr, struct vl_err *e)
 {
     const float *ro, *old;
     struct vl_metrics m = { 0 };
     int64_t *first = NULL, before = vl_masked_count(w->mask, w->B * w->L);
 
-    if ((!corr->is && !corr->nrs) || w->o->bypass) /* bypass mode corrects in the loss */
+    if (w->o->bypass) /* corrects in the loss */
         return 0;
+    if (!corr->is && !corr->nrs) {
+        warn_uncorrected(w);
+        return 0;
+    }
     if (vl_adv_want(w, "old_log_probs", "rollout correction", "run verl-logprob", &old, e) ||
         vl_adv_want(w, "rollout_log_probs", "rollout correction",
                     "verl-rollout writes it with "

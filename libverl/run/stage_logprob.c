@@ -31,17 +31,25 @@ struct vl_gap vl_gap_of(const float *a, const float *b, const int64_t *mask, int
     return g;
 }
 
-/* old_log_probs are of the policy that is trained: whether the rollout's weights, or these, were not. */
-static void say_quantized(struct vl_ctx *x, const struct vl_batch *b, const struct vl_infer *f)
+/* old_log_probs are of the policy that is trained: whether the rollout's weights, or these, were not.
+ * Others are compared with it. */
+static void say_quantized(struct vl_ctx *x, const struct vl_batch *b, const struct vl_infer *f,
+                          const char *as)
 {
     struct vl_weights_id rollout;
 
-    if (vl_weights_get(b, "rollout_log_probs", &rollout) &&
-        strcmp(rollout.quantization, f->quantization ? f->quantization : "") != 0) {
+    if (strcmp(as, "old") != 0) {
+        if (f->quantization)
+            vl_warn(&x->log,
+                    "--as %s with weights that are quantized (%s): against the policy's, which are "
+                    "not, the KL of one and the same model is not 0",
+                    as, f->quantization);
+    } else if (vl_weights_get(b, "rollout_log_probs", &rollout) &&
+               strcmp(rollout.quantization, f->quantization ? f->quantization : "") != 0) {
         if (f->quantization)
             vl_warn(&x->log,
                     "--quantization %s, but the rollout's weights were %s: log-probs will not be "
-                    "equal to the bit",
+                    "equal to the bit, and verl-update does not take them",
                     f->quantization,
                     *rollout.quantization ? rollout.quantization : "not quantized");
         else
@@ -204,10 +212,9 @@ static int store(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_o
     const float *logp = out->column[VL_INFER_LOGP], *entropy = out->column[VL_INFER_ENTROPY];
     int64_t *mask = NULL;
 
-    if (old) {
+    if (old)
         say_truncated(x, b);
-        say_quantized(x, b, f);
-    }
+    say_quantized(x, b, f, o->as);
     if (vl_infer_mask(b, r, &mask, e) || vl_infer_finite(name, logp, mask, b, r->R, e) ||
         vl_infer_add(b, name, r->R, logp, e))
         goto done;

@@ -111,7 +111,7 @@ static int check_quantized(struct vl_update *u, const struct vl_batch *b, struct
         vl_info(
             &u->x->log,
             "the rollout's weights were quantized (%s) and no rollout_is_weights make up for it: "
-            "algorithm.rollout_correction.rollout_is of verl-advantage does",
+            "verl-advantage with algorithm.rollout_correction.rollout_is=token makes them",
             id.quantization);
     return 0;
 }
