@@ -259,10 +259,10 @@ static int take_tensor(struct cursor *c, struct vl_gguf_tensor *t)
                        "%s: byte %" PRIu64 ": tensor %s has offset %" PRIu64 "; expected %" PRIu64
                        ", where the one before it ends",
                        c->g->name, c->at - 8, t->name, t->at, c->next);
-    if (t->bytes > c->g->size || c->next > c->g->size)
+    if (t->bytes > c->g->size || c->next > INT64_MAX / 4) /* else place() names the first cut one */
         return vl_fail(c->e, VL_E_DATA,
                        "%s: byte %" PRIu64 ": tensor %s takes %" PRIu64
-                       " bytes, but the file is %zu long: cut short or damaged",
+                       " bytes, but the whole file is %zu long: cut short or damaged",
                        c->g->name, c->at - 8, t->name, t->bytes, c->g->size);
     c->next = padded(t->at + t->bytes, c->align);
     return 0;
@@ -292,10 +292,11 @@ static int place(struct cursor *c, struct vl_gguf *g)
         struct vl_gguf_tensor *t = &g->tensor[i];
 
         if (t->at > room || t->bytes > room - t->at)
-            return vl_fail(c->e, VL_E_DATA,
-                           "%s: byte %" PRIu64 ": tensor %s takes %" PRIu64
-                           " bytes, but the file ends at byte %zu: cut short",
-                           g->name, begin + t->at, t->name, t->bytes, g->size);
+            return vl_fail(
+                c->e, VL_E_DATA,
+                "%s: byte %" PRIu64 ": tensor %s takes %" PRIu64 " bytes, up to byte %" PRIu64
+                ", but the file ends at byte %zu: cut short or damaged",
+                g->name, begin + t->at, t->name, t->bytes, begin + t->at + t->bytes, g->size);
         t->at += begin;
     }
     if (room > c->next)

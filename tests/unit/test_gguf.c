@@ -197,10 +197,12 @@ static void test_damage(void **state)
     damaged(&f, f.n, tensor + 15, "\x7F", 1, "the size of tensor Q4_0 overflows 64 bits");
     damaged(&f, f.n, tensor + 24, "\x63", 1, "has type 99, which is none of ggml's");
     damaged(&f, f.n, tensor + 28, "\1", 1, "tensor Q4_0 has offset ");
-    damaged(&f, f.n - 1, 0, "", 0, "but the file ends at byte 31039: cut short");
+    damaged(&f, f.n - 1, 0, "", 0, "up to byte 31040, but the file ends at byte 31039");
     damaged(&f, f.n + 1, 0, "", 0, "byte 31040: 1 bytes after the last tensor; expected the end");
+    damaged(&f, f.n / 2, 0, "", 0, "but the file ends at byte 15520: cut short or damaged");
     damaged(&f, 100, 0, "", 0, "byte 16: 16 keys; the 76 bytes after this can hold at most 5");
-    damaged(&f, 1100, 0, "", 0, "Q4_0.f32 takes 2048 bytes, but the file is 1100 long: cut short");
+    damaged(&f, 1100, 0, "", 0,
+            "Q4_0.f32 takes 2048 bytes, but the whole file is 1100 long: cut short");
     vl_buf_free(&f);
 }
 
