@@ -35,6 +35,18 @@ for d in kernels/*/; do
         "libverl/engine/backend\.h|libverl/comm/|libverl/base/|$d/|[a-z0-9_]+\.c?u?h" "$d"/*.[ch]*
 done
 
+ok "make -j demo and make -j check build without a word about job servers, and pass on variables" '
+    mkdir "$T/m" "$T/m/scripts"
+    cp scripts/demo scripts/check "$T/m/scripts"
+    printf "#!/bin/sh\n" >"$T/m/scripts/bootstrap"
+    chmod +x "$T/m/scripts/bootstrap"
+    printf "all:\n\t@echo built V=\$(V); exit 3\ndemo check:\n\tscripts/\$@\n" >"$T/m/Makefile"
+    for what in demo check; do
+        exits 2 env -u MAKEFLAGS make -j2 -C "$T/m" $what V=yes >"$T/made" 2>&1
+        cat "$T/made"
+        grep "built V=yes" "$T/made"
+        not grep -i "jobserver" "$T/made"
+    done'
 ok "test scripts are executable, or prove would not run them" '
     for t in tests/t[0-9]*.sh; do [ -x "$t" ] || { echo "$t"; false; }; done'
 ok "libjq's headers are seen by libverl/base/jq.c alone" '
