@@ -114,6 +114,15 @@ $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RU
     -DVL_CURL_VERSION='"$(if $(filter 1,$(HTTP)),$(shell pkg-config --modversion libcurl),no)"' \
     -DVL_JQ_VERSION='"$(patsubst jq-%,%,$(shell jq --version 2>/dev/null))"'
 
+# Which program has which option, for errors: what the man pages name, which tests hold against --help.
+OPTION_ROWS := $(BUILD)/option_rows.h
+$(OPTION_ROWS): $(filter-out man/verl-mpi%,$(CMD_SRC:cmd/%.c=man/%.1))
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)awk '/^\.It / { p = FILENAME; gsub(/.*\/|\.1$$/, "", p); for (i = 2; i < NF; i++) \
+	    if ($$i == "Fl" && $$(i + 1) ~ /^-./) printf "{ \"%s\", \"%s\" },\n", substr($$(i + 1), 2), p }' $^ | LC_ALL=C sort -u >$@
+$(BUILD)/libverl/base/unknown.o: KFLAGS = -DVL_OPTION_ROWS='"$(OPTION_ROWS)"'
+$(BUILD)/libverl/base/unknown.o: $(OPTION_ROWS)
+
 # Kernels are inlined many times over: with every check of UBSan beside ASan's one file takes a minute.
 ifeq ($(SAN),1)
   $(BUILD)/kernels/cpu/%.o: KSAN := -fno-sanitize=bounds,alignment,null,object-size,pointer-overflow

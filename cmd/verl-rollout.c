@@ -72,8 +72,9 @@ int main(int argc, char **argv)
         VL_OPT_GROUP("Model and memory"),
         VL_OPT_TEXT(NULL, "actor_rollout_ref.model.path", &o.policy_path, "DIR", VL_F_NULLABLE,
                     "the policy, where -m is not given"),
-        VL_OPT_WORD("compute", NULL, &o.compute, "TYPE", "auto|fp32|bf16|amx", VL_F_PROV,
-                    "operands of matrix products; auto: bf16 where the device has it"),
+        VL_OPT_WORD(
+            "compute", NULL, &o.compute, "TYPE", "auto|fp32|bf16|amx", VL_F_PROV,
+            "operands of matrix products; auto: as rollout.dtype says, else " VL_BEST_COMPUTE),
         VL_OPT_WORD(NULL, ROLLOUT "dtype", &o.dtype, "TYPE", "bfloat16|float32", VL_F_PROV,
                     "the same under verl's name, heeded when it is set"),
         VL_OPT_QUANTIZATION(ROLLOUT "quantization", &o.quantization,

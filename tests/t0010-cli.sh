@@ -87,6 +87,57 @@ case $programs in
         verl-rollout trainer.project_name=x --print-config=ignored | grep -q '; no program'
         verl-rollout trainer.total_epochs=1 --print-config=ignored | grep -q '; verl-update'
         verl-rollout trainer.critic_warmup=1 --print-config=ignored | grep -q '; examples/ppo.sh'"
+    ok "every key that a program prints is credited to it" "
+        for p in $programs; do
+            verl-sync -c \$p.yaml --print-config=ignored | grep -v \"; .*\$p\" && exit 1
+            :
+        done"
+    # names PROGRAM: its own options, not the common ones
+    names() { "$1" --help | sed '/^Common options/,$d' | sed -n 's/^  \(    \|-., \)--\([a-z0-9][a-z0-9-]*\).*/\2/p' | sort -u; }
+    common='input|output|model|state|config|delta|device|seed|threads|level|quiet|verbose'
+    for p in $programs; do names "$p" | grep -Evx "$common" | sed "s/\$/ $p/"; done >"$T/all"
+    ok "an option of other programs: each of them is named, and no other" "
+        [ \$(wc -l <$T/all) -gt 150 ]
+        awk '{ of[\$1] = of[\$1] \" \" \$2 } END { for (o in of) print o of[o] }' $T/all >options
+        while read -r o of; do
+            p=verl-sync; case \" \$of \" in *' verl-sync '*) p=verl-eval;; esac
+            exits 64 \$p --\$o x 2>err </dev/null
+            list=\$(echo \$of | sed 's/ /, /g; s/\(.*\), /\1 and /')
+            grep -q \"unknown option --\$o[^;]*; --\$o is an option of \$list (\" err || { cat err; echo \"\$o: \$list\"; exit 1; }
+        done <options"
+    ok "a wrong option leads somewhere: its near one, its programs, a key that is read here" "
+        says() { w=\$1; shift; exits 64 \"\$@\" 2>err </dev/null; grep -qF -e \"\$w\" err || { cat err; exit 1; }; not grep -F -e \"\$not\" err; }
+        not='VALUE'
+        for p in update value sync reward 'model convert'; do
+            says '; --quantization is an option of verl-logprob and verl-rollout (' verl-\$p --quantization int8
+        done
+        says 'the config key actor_rollout_ref.rollout.response_length is read by verl-rollout (' verl-update --response_length 3
+        not='is read by' says 'key is given as actor_rollout_ref.rollout.response_length=VALUE' verl-rollout --response-length 3
+        says 'the nearest is --quantization (' verl-rollout --quantize int8
+        not='nearest'
+        says '--n is an option of verl-rollout (' verl-logprob --n 4
+        says '--as is an option of verl-logprob (' verl-rollout --as old
+        says 'unknown option --ne (' verl-eval --ne 1
+        says 'other programs have it, this one has no use for it (' verl-advantage --model x
+        not=\" in '\"
+        says 'unknown option -m; other programs have it as --model, this' verl-advantage -m x
+        not='have it' says \"unknown option -Z in '-qZ' (\" verl-advantage -qZ"
+    ok "more threads than processors: one warning, and the work is done" "
+        verl-batch repeat 2 -q -i $REPO/tests/golden/dp/v1-all.dp -o x.dp --threads 4096 2>err
+        [ \$(wc -l <err) = 1 ]
+        grep -q '^verl-batch: warning: --threads 4096 asks for more than the [0-9]* processors* it may use' err
+        verl-batch repeat 2 -q -i $REPO/tests/golden/dp/v1-all.dp -o y.dp --threads 1 2>err
+        [ ! -s err ]
+        taskset -c \$(taskset -cp \$\$ | sed 's/.*: //; s/[-,].*//') verl-dump -q --threads 2 x.dp 2>err >/dev/null
+        grep -q 'more than the 1 processor it' err
+        cmp x.dp y.dp"
+    ok "--help says what auto computes in, and a program with a device names VL_ISA" "
+        for p in rollout logprob reward value update; do
+            verl-\$p --help | tr -s ' \\n' ' ' >text
+            grep -q 'auto: as [a-z.]* [a-z.]*[ a-z.]*, else amx with AMX tiles, bf16 on AMD with AVX512-BF16, elsewhere fp32' text
+            grep -q 'Environment: VL_ISA' text
+        done
+        verl-data --help >text; not grep VL_ISA text"
     ok "a fallback key gives the value" "
         verl-rollout data.max_response_length=77 --print-config | grep -q 'response_length: 77'"
     ;;

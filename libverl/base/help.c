@@ -144,6 +144,9 @@ void vl_print_help(const struct vl_parsed *p)
         vl_buf_printf(&b, "\n%s%s", g->details,
                       g->details[strlen(g->details) - 1] == '\n' ? "" : "\n");
     vl_buf_str(&b, "\nKeys may be shortened to a suffix; verl-config(5) has the rules.\n");
+    if (!(g->omit & VL_NO_DEVICE))
+        vl_buf_str(&b,
+                   "Environment: VL_ISA (instruction set), OMP_NUM_THREADS; see verl-config(5).\n");
     fputs(b.s, stdout);
     vl_buf_free(&b);
 }

@@ -30,7 +30,7 @@ const char *vl_opt_slot(const struct vl_opt *o, char name[80])
 
 /* ---- the table ---- */
 
-static void common_rows(const struct vl_program *p, struct vl_common *c, struct vl_opt *rows)
+void vl_opt_common(const struct vl_program *p, struct vl_common *c, struct vl_opt *rows)
 {
     const struct {
         struct vl_opt o;
@@ -95,10 +95,10 @@ static struct vl_parsed *table(const struct vl_program *prog, struct vl_common *
         n++;
     p->program = prog;
     p->nown = n;
-    p->opt = vl_alloc((n + 20) * sizeof *p->opt);
+    p->opt = vl_alloc((n + VL_COMMON_ROWS) * sizeof *p->opt);
     if (n)
         memcpy(p->opt, prog->opts, n * sizeof *p->opt);
-    common_rows(prog, c, p->opt + n);
+    vl_opt_common(prog, c, p->opt + n);
     while (p->opt[p->nopt].type != VL_T_END)
         p->nopt++;
     p->given = vl_alloc(p->nopt * sizeof *p->given);
@@ -154,36 +154,6 @@ static const struct vl_opt *by_name(const struct vl_parsed *p, const char *name,
     return NULL;
 }
 
-static int unknown_option(struct cli *a, const char *name)
-{
-    static const char *const always[] = { "help", "version", "print-config" };
-    const struct vl_parsed *p = a->p;
-    const char *best = NULL;
-    size_t least = 3 + strlen(name) / 4;
-    struct vl_err quiet = { 0 };
-    char *full = NULL;
-    int rc;
-
-    for (size_t i = 0; i < p->nopt + 3; i++) {
-        const char *have = i < 3 ? always[i] : p->opt[i - 3].name;
-        size_t d = have ? vl_edits(name, have) : 1000;
-        if (have && *name && !strncmp(name, have, strlen(name)))
-            d = 0; /* the beginning of it */
-        if (d < least)
-            least = d, best = have;
-    }
-    if (best)
-        return vl_fail(a->e, VL_E_USAGE,
-                       "unknown option --%s, the nearest is --%s (--help lists all)", name, best);
-    if (vl_key_resolve(&p->names, name, 0, "", &full, &quiet) == 0)
-        rc = vl_fail(a->e, VL_E_USAGE, "unknown option --%s; the config key is given as %s=VALUE",
-                     name, full);
-    else
-        rc = vl_fail(a->e, VL_E_USAGE, "unknown option --%s (--help lists all)", name);
-    free(full);
-    return rc;
-}
-
 /* --help, --version, --print-config[=ignored]: 1 when it was one. */
 static int answer(struct cli *a, const char *arg)
 {
@@ -231,7 +201,7 @@ static int long_option(struct cli *a, const char *arg)
     }
     shown = vl_strndup(name, n);
     if (!o) {
-        rc = unknown_option(a, shown);
+        rc = vl_opt_unknown(a->p, shown, a->e);
     } else if (o->type == VL_T_BOOL && !value) {
         value = "true";
     } else if (!value) {
@@ -257,8 +227,7 @@ static int short_options(struct cli *a, const char *arg)
             if (a->p->opt[i].letter == *s)
                 o = &a->p->opt[i];
         if (!o)
-            return vl_fail(a->e, VL_E_USAGE, "unknown option %s in '%s' (--help lists all)", shown,
-                           arg);
+            return vl_opt_unknown_letter(*s, arg, a->e);
         if (o->type == VL_T_BOOL) {
             remember(a, o, "true");
             continue;

@@ -30,6 +30,16 @@ struct vl_yaml *vl_opt_yaml(const struct vl_opt *o);
 /* What the option accepts, for errors and help: "a number from 0 to 1", "auto, cpu or cuda". */
 void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o);
 
+/* The common options that the program does not leave out, ended by VL_T_END: VL_COMMON_ROWS zeroed
+ * rows hold them. */
+enum { VL_COMMON_ROWS = 20 };
+void vl_opt_common(const struct vl_program *p, struct vl_common *c, struct vl_opt *rows);
+
+/* (unknown.c) VL_E_USAGE: the option is none of p's; the line names the nearest of p's and who has it.
+ * arg is the word the letter stands in. */
+int vl_opt_unknown(const struct vl_parsed *p, const char *name, struct vl_err *e);
+int vl_opt_unknown_letter(char letter, const char *arg, struct vl_err *e);
+
 /* (absent.c) VL_E_USAGE naming the first key that is set to something this toolkit lacks and that changes
  * what is trained (tools, adapters, ...). */
 int vl_absent_check(const struct vl_conf *c, struct vl_err *e) VL_MUST_CHECK;

@@ -16,10 +16,11 @@ static int ranged(const struct vl_opt *o)
 void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o)
 {
     const char *what = o->type == VL_T_I64 ? "an integer" : "a number";
+    int null = o->flags & VL_F_NULLABLE;
 
     switch (o->type) {
     case VL_T_BOOL:
-        vl_buf_str(b, "true or false");
+        vl_buf_str(b, null ? "true, false" : "true or false");
         break;
     case VL_T_I64:
     case VL_T_F64:
@@ -42,7 +43,11 @@ void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o)
             vl_buf_str(b, "a string");
         for (const char *c = o->choices; c && *c; c += *c == '|') {
             size_t n = strcspn(c, "|");
-            vl_buf_printf(b, "%s%.*s", c == o->choices ? "" : c[n] ? ", " : " or ", (int)n, c);
+            vl_buf_printf(b, "%s%.*s",
+                          c == o->choices ? ""
+                          : c[n] || null  ? ", "
+                                          : " or ",
+                          (int)n, c);
             c += n;
         }
         break;
@@ -52,7 +57,7 @@ void vl_opt_expected(struct vl_buf *b, const struct vl_opt *o)
     default:
         break;
     }
-    if (o->flags & VL_F_NULLABLE)
+    if (null)
         vl_buf_str(b, " or null");
 }
 

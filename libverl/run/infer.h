@@ -25,9 +25,10 @@ struct vl_cut {
 
 /* Rows of the options table that programs with a model share: its operands; the rows of a pass; the
  * keys of *CUT (each with the one it falls back to, or NULL), which ends their help with OF. */
+#define VL_BEST_COMPUTE "amx with AMX tiles, bf16 on AMD with AVX512-BF16, elsewhere fp32"
 #define VL_OPT_COMPUTE(DST)                                                                        \
     VL_OPT_WORD("compute", NULL, DST, "TYPE", "auto|fp32|bf16|amx", VL_F_PROV,                     \
-                "operands of matrix products; auto: as the batch says, else the fastest here")
+                "operands of matrix products; auto: as the batch says, else " VL_BEST_COMPUTE)
 #define VL_OPT_QUANTIZATION(KEY, DST, ...)                                                         \
     VL_OPT_WORD("quantization", KEY, DST, "TYPE", "int8", VL_F_PROV | VL_F_NULLABLE, __VA_ARGS__)
 #define VL_OPT_MICRO_BATCH(DST)                                                                    \

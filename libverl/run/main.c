@@ -54,12 +54,13 @@ static void say_ignored(struct vl_ctx *x)
                 named ? named : "");
 }
 
-/* --threads, else this rank's cpus, but no more than OMP_NUM_THREADS allows. */
-static void set_threads(struct vl_common *common, struct vl_comm *comm)
+/* --threads, else this rank's cpus, but no more than OMP_NUM_THREADS allows. *cpus: this rank's. */
+static void set_threads(struct vl_common *common, struct vl_comm *comm, int *cpus)
 {
     const char *s = getenv("OMP_NUM_THREADS");
     long most = s ? strtol(s, NULL, 10) : 0;
 
+    *cpus = comm->threads;
     if (most > 0 && most < comm->threads)
         comm->threads = (int)most;
     if (common->threads)
@@ -73,7 +74,7 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
 {
     struct vl_ctx x = { .program = p, .common = common };
     struct vl_err e = { 0 }, parse = { 0 };
-    int done, level, rc;
+    int done, level, cpus, rc;
 
     hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a reader that died is a failed write, status 74 */
@@ -92,7 +93,7 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
         vl_parsed_free(x.parsed);
         return rc ? rc : e.code;
     }
-    set_threads(common, &x.comm);
+    set_threads(common, &x.comm, &cpus);
     level = common->quiet ? 0 : common->verbose ? 2 : 1;
     vl_log_init(&x.log, p->name, level, x.comm.rank);
     if (x.comm.size > 1)
@@ -101,6 +102,12 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
     e = parse;
     if (vl_comm_agree(&x.comm, &e) == 0) {
         say_ignored(&x);
+        if (x.comm.threads > cpus && x.comm.rank == 0)
+            vl_warn(&x.log,
+                    "--threads %d asks for more than the %d processor%s it may use%s: slower, "
+                    "and each takes memory",
+                    x.comm.threads, cpus, cpus == 1 ? "" : "s",
+                    x.comm.local_size > 1 ? " a rank" : "");
         if (stage(&x, opts, &e) && !e.code)
             vl_fail(&e, VL_E_BUG, "the stage failed without a message: please report this");
     }

@@ -17,7 +17,7 @@ struct opts {
     double temperature, lr;
     int64_t n, length, top_k;
     int sample, log_probs;
-    const char *as, *name, *filter;
+    const char *as, *name, *filter, *mode, *eight;
     struct vl_strs stop;
 };
 
@@ -38,6 +38,8 @@ static const struct vl_opt table[] = {
     VL_OPT_FLAG("sample", R "do_sample", &o.sample, 0, "sample"),
     VL_OPT_FLAG(NULL, R "calculate_log_probs", &o.log_probs, 0, "l"),
     VL_OPT_WORD("as", NULL, &o.as, "WHAT", "old|ref", 0, "as"),
+    VL_OPT_WORD("mode", NULL, &o.mode, "MODE", "token|sequence", VL_F_NULLABLE, "mode"),
+    VL_OPT_WORD("eight", NULL, &o.eight, "TYPE", "int8", VL_F_NULLABLE, "eight"),
     VL_OPT_TEXT("name", R "name", &o.name, "NAME", VL_F_NULLABLE, "name"),
     VL_OPT_TEXT("jq", NULL, &o.filter, "FILTER", 0, "jq"),
     VL_OPT_LIST("stop", R "stop", &o.stop, "TEXT", 0, "stop"),
@@ -129,6 +131,9 @@ static void test_refused(void **state)
     (void)state;
     bad("nearest is --temperature", "--temperatur", "1");
     bad("nearest is --temperature", "--temp", "1");
+    bad("nearest is --temperature", "--temperament", "1");
+    bad("nearest is --samples", "--sample-count", "1");
+    bad("unknown option --tops (", "--tops", "1");
     bad("unknown option -z", "-z");
     bad("unexpected argument '-1'", "-1");
     bad("response_length=VALUE", "--response_length", "8");
@@ -151,6 +156,8 @@ static void test_refused(void **state)
     bad("found 1, expected true or false", "do_sample=1");
     bad("expected old or ref, for example old", "--as", "o");
     bad("expected old or ref", "--as", "");
+    bad("expected token, sequence or null, for example token", "--mode", "x");
+    bad("expected int8 or null", "--eight", "fp8");
     bad("expected an integer", "n=null");
     bad("expected an integer", "n=[1]");
     bad("unexpected argument 'file.dp'", "file.dp");
