@@ -104,10 +104,10 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
         say_ignored(&x);
         if (x.comm.threads > cpus && x.comm.rank == 0)
             vl_warn(&x.log,
-                    "--threads %d asks for more than the %d processor%s it may use%s: slower, "
-                    "and each takes memory",
+                    "--threads %d asks for more than the %d processor%s %s may use: slower, and "
+                    "each takes memory",
                     x.comm.threads, cpus, cpus == 1 ? "" : "s",
-                    x.comm.local_size > 1 ? " a rank" : "");
+                    x.comm.size > 1 ? "each rank" : "it");
         if (stage(&x, opts, &e) && !e.code)
             vl_fail(&e, VL_E_BUG, "the stage failed without a message: please report this");
     }
