@@ -104,7 +104,7 @@ ok 'activations that do not fit are computed again, said, to the same bits; what
     rm -rf r3
     ulimit -v \$(((few + 40) * 1024))
     exits 71 \$wide -s r3 --no-recompute -o x.dp 2>err
-    grep -q 'are available: lower the micro-batch.*use --recompute' err"
+    grep -q 'are available: give .*--recompute ([0-9.]* MB)' err"
 ok 'a token budget, and fp32, too' "
     for c in bf16 fp32; do
         rm -rf s t

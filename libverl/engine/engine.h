@@ -35,7 +35,7 @@ struct vl_packed {
 };
 
 /* Bytes of weights, gradients and moments, and of what passes up to x take: activations, the backend's
- * scratch. */
+ * scratch; x of zeros: no pass. */
 size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
                        const struct vl_backend *be, const struct vl_extent *x);
 

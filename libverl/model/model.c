@@ -346,9 +346,12 @@ int vl_model_read(struct vl_model *m, const struct vl_sink *to, struct vl_err *e
 static int read_slab(struct vl_model *m, struct vl_err *e)
 {
     struct vl_slab slab = { .m = m };
+    char *what = vl_asprintf("%s, %.1f M weights as fp32", m->dir, (double)m->count * 1e-6);
+    int rc = vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), what, e);
 
-    if (vl_try_alloc(&m->slab, (size_t)m->count, sizeof(float), m->dir, e))
-        return e->code;
+    free(what);
+    if (rc)
+        return rc;
     slab.x = m->slab;
     return vl_model_read(m, &(struct vl_sink){ .put = vl_slab_put, .arg = &slab }, e);
 }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libverl/base/meminfo.h"
 #include "libverl/engine/generate.h"
 #include "libverl/run/weights.h"
 
@@ -50,13 +49,21 @@ int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b
     return vl_comm_agree(&x->comm, e);
 }
 
-int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass, size_t extra,
+void vl_infer_options(struct vl_ctx *x, struct vl_infer *f, const struct vl_cut *cut,
+                      const int64_t *micro_batch, const char *const *compute)
+{
+    int by_rows = *micro_batch > 0 || (cut->rows != VL_NULL_I64 && cut->rows > 0 && !cut->dynamic);
+
+    f->mem.tokens = vl_parsed_how(x->parsed, &cut->max_tokens);
+    f->mem.rows = by_rows ? vl_parsed_how(x->parsed, micro_batch) : NULL;
+    f->mem.compute = vl_parsed_how(x->parsed, compute);
+}
+
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass,
                   struct vl_err *e)
 {
     struct vl_engine_opts o = { .compute = f->compute, .int8 = f->quantization != NULL };
-    const struct vl_config *c = &f->model->cfg;
-    size_t need = vl_engine_bytes(c, &o, f->be, pass) + extra;
-    size_t ranks = (size_t)x->comm.local_size, have = vl_mem_available();
+    size_t need = vl_memory_need(f->model, f->be, &o, pass, &f->mem);
     const char *dir = f->model->dir;
     double t0 = vl_now();
 
@@ -65,12 +72,7 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *
             (double)f->model->count * 1e-6, f->quantization ? " as " : "",
             f->quantization ? f->quantization : "", f->be->name, vl_compute_name(f->compute),
             (double)need * 1e-6, pass->N);
-    if (have != SIZE_MAX && need * ranks > have)
-        vl_fail(e, VL_E_OS,
-                "%s needs %.1f MB for each of %zu rank%s on this host, where %.1f MB are "
-                "available: lower the token budget%s",
-                dir, (double)need * 1e-6, ranks, ranks == 1 ? "" : "s", (double)have * 1e-6,
-                ranks == 1 ? "" : " or use fewer ranks");
+    (void)!vl_memory_check(x, f->model, f->be, &o, pass, &f->mem, e);
     if (!vl_comm_agree(&x->comm, e)) {
         int threads = x->comm.threads;
 
@@ -315,7 +317,7 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
     vl_infer_check_context(x, f, r);
     cut_share(&s, f, r, cut, out, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
-    if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, &s.pass, 0, e)) {
+    if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, &s.pass, e)) {
         (void)!run_share(x, f, &s, inv_temp, e);
         if (!vl_comm_agree(&x->comm, e))
             (void)!gather_share(x, &s, out, e);

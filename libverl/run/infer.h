@@ -5,6 +5,7 @@
 
 #include "libverl/engine/engine.h"
 #include "libverl/engine/pack.h"
+#include "libverl/run/memory.h"
 #include "libverl/run/stage.h"
 
 struct vl_infer {
@@ -13,6 +14,7 @@ struct vl_infer {
     struct vl_engine *eng;
     enum vl_compute compute;
     const char *quantization; /* "int8": so are the matrices loaded; NULL: as they are */
+    struct vl_memory mem;     /* what else is taken, and the options that lower it */
 };
 
 /* Rows of a forward pass: `rows` rows (<= 0 or VL_NULL_I64: any) and, with dynamic or when rows is
@@ -54,9 +56,12 @@ int64_t vl_infer_token_budget(const struct vl_infer *f, int64_t max_tokens, int 
 int vl_infer_open(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b, const char *path,
                   const char *key, enum vl_head head, const char *compute,
                   struct vl_err *e) VL_MUST_CHECK;
-/* Says what will be needed (passes up to `pass`, extra bytes besides), refuses with
+/* Sets in f->mem how the user makes passes smaller, and the compute type another: the options' variables. */
+void vl_infer_options(struct vl_ctx *x, struct vl_infer *f, const struct vl_cut *cut,
+                      const int64_t *micro_batch, const char *const *compute);
+/* Says what will be needed (passes up to `pass`, f->mem.cache besides), refuses with
  * VL_E_OS when that is not there, and loads the weights. Collective. */
-int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass, size_t extra,
+int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *pass,
                   struct vl_err *e) VL_MUST_CHECK;
 void vl_infer_close(struct vl_infer *f);
 

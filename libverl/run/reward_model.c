@@ -419,6 +419,7 @@ static int forward(struct vl_ctx *x, struct vl_infer *f, const struct vl_rm_opts
         cut.rows = o->micro_batch, cut.dynamic = 0;
     if (!r->start[r->B]) /* no row is left: each has its reason */
         return 0;
+    vl_infer_options(x, f, &o->cut, &o->micro_batch, &o->compute);
     if (!vl_infer_rows(x, f, r, &cut, 1.0f, &out, e) && !x->comm.rank) {
         memcpy(m->score, out.column[VL_INFER_VALUE], bytes);
         for (int64_t i = 0; i < m->rows; i++)

@@ -260,6 +260,8 @@ static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_logprob_opt
                                      : "actor_rollout_ref.model.path",
                              VL_HEAD_LM, o->compute, e);
     f.quantization = o->quantization;
+    vl_infer_options(x, &f, old ? &o->old_cut : &o->ref_cut, &o->micro_batch, &o->compute);
+    f.mem.quantization = vl_parsed_how(x->parsed, &o->quantization);
     if (!e->code && out.topk > f.model->cfg.V)
         vl_fail(e, VL_E_USAGE, "--topk %" PRId64 ": the teacher has %" PRId64 " ids", out.topk,
                 f.model->cfg.V);

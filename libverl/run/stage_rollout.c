@@ -373,16 +373,26 @@ static int gather(struct rollout *r, const struct vl_gen *mine, int64_t n, const
     return e->code;
 }
 
-static size_t cache_bytes(const struct rollout *r, const struct vl_gen_opts *o, int64_t lo,
-                          int64_t n)
+/* What the cache takes, and how the user makes it and the rest smaller. */
+static size_t cache_bytes(struct rollout *r, const struct vl_gen_opts *o, int64_t lo, int64_t n)
 {
     size_t want, least, free_now = vl_mem_available(), share;
+    struct vl_parsed *p = r->x->parsed;
 
+    r->f.mem.least = 16; /* fewer would work, slowly */
+    r->f.mem.tokens = vl_parsed_how(p, &r->o->max_tokens);
+    r->f.mem.compute = vl_parsed_how(p, &r->o->compute);
+    r->f.mem.quantization = vl_parsed_how(p, &r->o->quantization);
+    r->f.mem.share = vl_parsed_how(p, &r->o->memory);
+    if (!n)
+        return 0;
     vl_gen_kv(&r->f.model->cfg, r->f.compute, r->f.be, r->p + lo, n, o, &want, &least);
+    r->f.mem.cache_least = least;
     share = free_now == SIZE_MAX
                 ? SIZE_MAX
                 : (size_t)((double)free_now * r->o->memory / (double)r->x->comm.local_size);
-    return want < share ? want : share > least ? share : least;
+    r->f.mem.cache = want < share ? want : share > least ? share : least;
+    return r->f.mem.cache;
 }
 
 static int sample(struct rollout *r, struct vl_err *e)
@@ -405,7 +415,7 @@ static int sample(struct rollout *r, struct vl_err *e)
     if (r->o->stop.n)
         r->stop_text = vl_stop_text_new(r->tok, &r->o->stop, n * r->how.n);
     o = gen_opts(r, max_len);
-    o.kv_bytes = n ? cache_bytes(r, &o, lo, n) : 0;
+    o.kv_bytes = cache_bytes(r, &o, lo, n);
     tokens = o.max_tokens < 256 + r->rows.start[r->in.rows] ? o.max_tokens
                                                             : 256 + r->rows.start[r->in.rows];
     pass = (struct vl_extent){ .N = tokens,
@@ -416,7 +426,7 @@ static int sample(struct rollout *r, struct vl_err *e)
     for (int64_t i = lo; i < lo + n; i++)
         if (r->p[i].len + o.max_new > pass.longest)
             pass.longest = r->p[i].len + o.max_new;
-    if (vl_infer_load(r->x, &r->f, &pass, o.kv_bytes, e))
+    if (vl_infer_load(r->x, &r->f, &pass, e))
         goto done;
     r->mine = vl_alloc((size_t)(n * r->how.n) * sizeof *r->mine);
     if (r->o->stream && vl_dp_stream_open(&r->stream, r->x->common->output,

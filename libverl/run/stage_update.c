@@ -7,7 +7,6 @@
 
 #include "formats/dp.h"
 #include "formats/json.h"
-#include "libverl/base/meminfo.h"
 #include "libverl/model/version.h"
 #include "libverl/run/weights.h"
 
@@ -47,6 +46,8 @@ static int open_state(struct job *j, struct vl_err *e)
     int64_t at[2] = { -1, -1 };
 
     j->s.lock = -1;
+    if (vl_update_check_empty(&j->u, &j->batch, model, role_head(j->u.o->role), e))
+        return e->code;
     if (x->comm.rank == 0 && !vl_state_begin(&j->s, x->common->state, model, j->u.from,
                                              role_head(j->u.o->role), &j->filled, e)) {
         at[0] = j->s.base, at[1] = j->s.current;
@@ -201,19 +202,12 @@ static int make_plan(struct job *j, struct vl_err *e)
     return 0;
 }
 
-static struct vl_engine_opts engine_opts(const struct vl_update *u)
-{
-    return (struct vl_engine_opts){
-        .compute = u->f.compute, .train = 1, .moments = u->optim.moments, .recompute = u->recompute
-    };
-}
-
 /* Engine and moments of the base version on every rank. Collective. */
 static int load(struct job *j, struct vl_err *e)
 {
     struct vl_update *u = &j->u;
     struct vl_infer *f = &u->f;
-    struct vl_engine_opts eo = engine_opts(u);
+    struct vl_engine_opts eo = vl_update_engine_opts(u);
     int threads = u->x->comm.threads;
     double t0 = vl_now();
 
@@ -230,33 +224,6 @@ static int load(struct job *j, struct vl_err *e)
     }
     u->t = j->s.rec.optimizer_steps;
     return vl_comm_agree(&u->x->comm, e);
-}
-
-/* Says what will be needed and refuses what is not there. Unless told, activations are kept where there
- * is room for them: the bits are the same. */
-static void check_memory(struct vl_update *u, const struct vl_extent *pass, struct vl_err *e)
-{
-    const struct vl_model *m = u->f.model;
-    struct vl_engine_opts eo = engine_opts(u);
-    size_t need = vl_engine_bytes(&m->cfg, &eo, u->f.be, pass);
-    size_t have = vl_mem_available(), mine = have / (size_t)u->x->comm.local_size;
-
-    if (have != SIZE_MAX && need > mine && !vl_parsed_given(u->x->parsed, &u->o->recompute)) {
-        u->recompute = eo.recompute = 1;
-        need = vl_engine_bytes(&m->cfg, &eo, u->f.be, pass);
-        vl_info(&u->x->log, "activations do not fit: they are computed again in the backward pass");
-    }
-    vl_info(&u->x->log,
-            "%s: %.1f M parameters, %s, %s; %.1f MB needed for %" PRId64 " tokens at once", m->dir,
-            (double)m->count * 1e-6, u->f.be->name, vl_compute_name(u->f.compute),
-            (double)need * 1e-6, pass->N);
-    if (have != SIZE_MAX && need > mine)
-        vl_fail(
-            e, VL_E_OS,
-            "%.1f MB are needed for each of %d rank%s on this host, where %.1f MB are available: "
-            "lower the micro-batch (ppo_max_token_len_per_gpu)%s, or use fewer ranks",
-            (double)need * 1e-6, u->x->comm.local_size, u->x->comm.local_size == 1 ? "" : "s",
-            (double)have * 1e-6, u->recompute ? "" : ", use --recompute");
 }
 
 /* Configuration, device, columns: all that can be wrong before hours of work. Collective. */
@@ -280,10 +247,9 @@ static int prepare(struct job *j, struct vl_err *e)
     if (rc)
         return rc;
     if (!vl_update_columns(u, &j->batch, &j->s.rec, e) && !make_plan(j, e)) {
-        u->recompute = u->o->recompute;
         vl_infer_check_context(x, &u->f, &u->data.rows);
-        vl_update_extent(u, &pass);
-        check_memory(u, &pass, e);
+        vl_update_extent(u, 0, &pass);
+        vl_update_check_memory(u, &pass, e);
     }
     if (vl_comm_agree(&x->comm, e))
         return e->code;

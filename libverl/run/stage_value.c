@@ -35,19 +35,27 @@ done:
     return e->code;
 }
 
+static int forward(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
+                   const struct vl_value_opts *o, struct vl_infer_out *out, struct vl_err *e)
+{
+    struct vl_cut cut = o->cut;
+
+    if (o->micro_batch > 0)
+        cut.rows = o->micro_batch, cut.dynamic = 0;
+    vl_infer_options(x, f, &o->cut, &o->micro_batch, &o->compute);
+    return vl_infer_rows(x, f, r, &cut, 1.0f, out, e);
+}
+
 static int run(struct vl_ctx *x, struct vl_batch *b, const struct vl_value_opts *o,
                struct vl_err *e)
 {
     struct vl_infer_out out = { .want = { [VL_INFER_VALUE] = 1 } };
-    struct vl_cut cut = o->cut;
     struct vl_infer f = { 0 };
     struct vl_rows r = { 0 };
 
-    if (o->micro_batch > 0)
-        cut.rows = o->micro_batch, cut.dynamic = 0;
     if (!vl_infer_open(x, &f, b, x->common->model ? x->common->model : o->path, "critic.model.path",
                        VL_HEAD_VALUE, o->compute, e) &&
-        !vl_rows_read(&r, b, f.model->cfg.V, e) && !vl_infer_rows(x, &f, &r, &cut, 1.0f, &out, e)) {
+        !vl_rows_read(&r, b, f.model->cfg.V, e) && !forward(x, &f, &r, o, &out, e)) {
         if (x->comm.rank == 0)
             (void)!store(x, b, &f, &r, out.column[VL_INFER_VALUE], e);
         if (!vl_comm_agree(&x->comm, e) &&

@@ -191,8 +191,18 @@ int vl_update_columns(struct vl_update *u, const struct vl_batch *b,
  * 0 (rejected); rows with -1 stand outside. A pair with an empty response is left out, and told. */
 int vl_update_pairs(struct vl_update *u, const struct vl_batch *b, struct vl_err *e) VL_MUST_CHECK;
 void vl_update_data_free(struct vl_update_data *d);
-/* What a micro-batch comes to at most, for the memory estimate. */
-void vl_update_extent(const struct vl_update *u, struct vl_extent *x);
+/* What a micro-batch comes to at most, for the memory estimate; least: cut as small as they can be. */
+void vl_update_extent(const struct vl_update *u, int least, struct vl_extent *x);
+
+/* (update_memory.c) Options of the engine that trains. */
+struct vl_engine_opts vl_update_engine_opts(const struct vl_update *u);
+/* Says what passes up to `pass` will need and refuses (VL_E_OS) what is not there. Unless told,
+ * activations are kept where there is room for them: the bits are the same. */
+void vl_update_check_memory(struct vl_update *u, const struct vl_extent *pass, struct vl_err *e);
+/* Where the state is still empty: refuses a model whose weights, gradients and moments alone do not
+ * fit. Collective. */
+int vl_update_check_empty(struct vl_update *u, const struct vl_batch *b, const char *model,
+                          enum vl_head head, struct vl_err *e) VL_MUST_CHECK;
 
 /* One optimizer step over rows[0..n); dpo: chosen, rejected, chosen, ... Collective. */
 int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double lr,

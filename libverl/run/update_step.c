@@ -187,6 +187,19 @@ static int64_t unit(const struct vl_update *u)
     return u->o->role == VL_ROLE_DPO ? 2 : 1;
 }
 
+/* As vl_update_cut, of max_rows rows or, with 0, of max_tokens tokens. */
+static int64_t cut_by(const struct vl_update *u, int64_t max_rows, int64_t max_tokens,
+                      const int64_t *rows, int64_t n, int64_t *first)
+{
+    struct vl_micro_rule rule = { .max_rows = max_rows,
+                                  .max_tokens = max_rows ? 0 : max_tokens,
+                                  .unit = unit(u),
+                                  .share = u->o->share_prompts,
+                                  .whole = 1 };
+
+    return vl_micro_cut(&u->data.rows, rows, 0, n, &rule, first);
+}
+
 /* Cuts rows into micro-batches as the options say; first needs n + 1 entries. */
 int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n, int64_t *first)
 {
@@ -195,17 +208,10 @@ int64_t vl_update_cut(const struct vl_update *u, const int64_t *rows, int64_t n,
                        : !c->dynamic && c->rows != VL_NULL_I64 && c->rows > 0 ? c->rows
                                                                               : 0;
 
-    struct vl_micro_rule rule = { .max_rows = max_rows,
-                                  .max_tokens =
-                                      max_rows ? 0 : vl_infer_token_budget(&u->f, c->max_tokens, 1),
-                                  .unit = unit(u),
-                                  .share = u->o->share_prompts,
-                                  .whole = 1 };
-
-    return vl_micro_cut(&u->data.rows, rows, 0, n, &rule, first);
+    return cut_by(u, max_rows, vl_infer_token_budget(&u->f, c->max_tokens, 1), rows, n, first);
 }
 
-void vl_update_extent(const struct vl_update *u, struct vl_extent *x)
+void vl_update_extent(const struct vl_update *u, int least, struct vl_extent *x)
 {
     const struct vl_rows *r = &u->data.rows;
     const int64_t *pair = u->data.pair;
@@ -213,7 +219,7 @@ void vl_update_extent(const struct vl_update *u, struct vl_extent *x)
     int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
 
     *x = (struct vl_extent){ 0 };
-    k = vl_update_cut(u, pair, n, first);
+    k = least ? cut_by(u, 1, 0, pair, n, first) : vl_update_cut(u, pair, n, first);
     for (int64_t j = 0; j < k; j++) {
         struct vl_extent pass;
 
@@ -232,9 +238,6 @@ int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64
                            int64_t *count)
 {
     const struct vl_rows *r = &u->data.rows;
-    struct vl_micro_rule blocks = {
-        .max_rows = 1, .unit = unit(u), .share = u->o->share_prompts, .whole = 1
-    };
     int64_t *list = vl_alloc(sizeof *list * (size_t)(n + 1)), used = 0, k;
     int64_t *cost = vl_alloc(sizeof *cost * (size_t)(n + 1));
     int64_t *first = vl_alloc(sizeof *first * (size_t)(n + 1));
@@ -244,11 +247,11 @@ int64_t *vl_update_my_rows(const struct vl_update *u, const int64_t *rows, int64
     for (int64_t i = 0; i < n; i++)
         if (u->data.valid[rows[i]])
             list[used++] = rows[i];
-    k = vl_micro_cut(r, list, 0, used, &blocks, first);
+    k = cut_by(u, 1, 0, list, used, first);
     for (int64_t i = 0; i < k; i++) {
         struct vl_extent x;
 
-        vl_pack_extent(r, list + first[i], 0, first[i + 1] - first[i], blocks.share, &x);
+        vl_pack_extent(r, list + first[i], 0, first[i + 1] - first[i], u->o->share_prompts, &x);
         cost[i] = x.N;
     }
     vl_comm_cut(u->x->comm.size, cost, k, range);
