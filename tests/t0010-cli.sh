@@ -94,7 +94,7 @@ case $programs in
         done"
     # names PROGRAM: its own options, not the common ones
     names() { "$1" --help | sed '/^Common options/,$d' | sed -n 's/^  \(    \|-., \)--\([a-z0-9][a-z0-9-]*\).*/\2/p' | sort -u; }
-    common='input|output|model|state|config|delta|device|seed|threads|level|quiet|verbose'
+    common='input|output|model|state|config|delta|device|seed|threads|level|quiet|verbose|timing'
     for p in $programs; do names "$p" | grep -Evx "$common" | sed "s/\$/ $p/"; done >"$T/all"
     ok "an option of other programs: each of them is named, and no other" "
         [ \$(wc -l <$T/all) -gt 150 ]

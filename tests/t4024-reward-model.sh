@@ -185,4 +185,9 @@ if have_mpi; then
 else
     skip "$why"
 fi
+ok "--timing: the model's forward passes, and the same bytes" '
+    score -i in.dp -o plain.dp
+    score -i in.dp -o timed.dp --timing 2>log
+    cmp plain.dp timed.dp
+    grep -qx "verl-reward: timing: read [0-9.]* s; load [0-9.]* s; work [0-9.]* s, [1-9][0-9]* tokens, [0-9.e+]* tokens/s; write .*, cpu .*" log'
 done_testing

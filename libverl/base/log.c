@@ -108,6 +108,17 @@ void vl_warn(struct vl_log *l, const char *fmt, ...)
     va_end(ap);
 }
 
+void vl_answer(struct vl_log *l, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (l->rank > 0)
+        return;
+    va_start(ap, fmt);
+    say(l, "", fmt, ap);
+    va_end(ap);
+}
+
 void vl_progress(struct vl_log *l, const char *what, int64_t done, int64_t total, const char *note)
 {
     double now = vl_now();

@@ -68,6 +68,9 @@ void vl_opt_common(const struct vl_program *p, struct vl_common *c, struct vl_op
         { VL_OPT_FLAG("quiet", NULL, &c->quiet, 0, "print warnings and errors only", .letter = 'q'),
           0 },
         { VL_OPT_FLAG("verbose", NULL, &c->verbose, 0, "print more", .letter = 'v'), 0 },
+        { VL_OPT_FLAG("timing", NULL, &c->timing, 0,
+                      "print seconds of each phase and tokens a second of the work, also with -q"),
+          VL_NO_TIMING },
     };
     size_t n = 0;
 

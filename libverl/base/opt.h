@@ -81,6 +81,7 @@ enum {
     VL_NO_SEED = 64,
     VL_NO_THREADS = 128,
     VL_NO_LEVEL = 256,
+    VL_NO_TIMING = 512, /* no model runs */
 };
 
 struct vl_program {
@@ -105,7 +106,7 @@ struct vl_common {
     const char *device;    /* --device auto|cpu|cuda[:n] */
     int64_t seed;          /* --seed, default 1; see vl_stage_seed for the rule with meta_info */
     int64_t threads;       /* --threads, 0 = the backend chooses; never in provenance */
-    int delta, quiet, verbose;
+    int delta, quiet, verbose, timing;
     struct vl_strs operands;
     int64_t level; /* --level of zstd */
 };

@@ -326,8 +326,19 @@ static int draw(struct run *r, int64_t n, struct vl_err *e)
     return 0;
 }
 
+static void note_step(struct run *r, double s, int64_t drawn)
+{
+    struct vl_gen_stats *t = &r->stats;
+
+    if (r->prompt_rows)
+        t->prefill_s += s, t->prefill += r->prompt_rows;
+    else
+        t->decode_s += s, t->decode += drawn;
+}
+
 static int step(struct run *r, struct vl_err *e)
 {
+    double t0 = vl_now();
     int64_t n;
 
     vl_admit(r);
@@ -344,6 +355,7 @@ static int step(struct run *r, struct vl_err *e)
     if (!n && !r->packed.N)
         return vl_fail(e, VL_E_BUG, "rollout: nothing runs and %" PRId64 " rows wait",
                        r->prompts * r->o->n - r->rows_done);
+    note_step(r, vl_now() - t0, n);
     if (r->o->progress)
         r->o->progress(r->o->arg, r->rows_done, r->tokens);
     return 0;
@@ -403,8 +415,8 @@ static int generate(struct vl_engine *g, const struct vl_gen_prompt *p, int64_t 
     while (!e->code && r.rows_done < prompts * o->n)
         if (o->deadline > 0 && vl_now() > o->deadline ? abort_rows(&r, e) : step(&r, e))
             break;
-    if (o->put_off)
-        *o->put_off = r.put_off;
+    if (o->stats)
+        *o->stats = r.stats;
     close_run(&r);
     return e->code;
 }

@@ -28,6 +28,14 @@ struct vl_gen {
     float *top_logp; /* (len, topk) their log-probs. NULL without topk */
 };
 
+/* What a rollout did. A step that computes tokens of prompts is prefill, whatever else it computes and
+ * draws; the others are decoding. */
+struct vl_gen_stats {
+    int64_t put_off; /* how often a row gave its pages back and was computed again */
+    double prefill_s, decode_s;
+    int64_t prefill, decode; /* tokens of prompts computed; tokens drawn while decoding */
+};
+
 struct vl_gen_opts {
     int64_t n;       /* samples per prompt */
     int64_t max_new; /* response length limit, >= 1 */
@@ -40,12 +48,12 @@ struct vl_gen_opts {
     /* Told each token of gen[sample] in turn; nonzero: the response ends with it, or, before
      * rules.min_new tokens, does not. Or NULL. */
     int (*stop_text)(void *arg, int64_t sample, int32_t id);
-    uint32_t step;      /* meta_info.global_steps */
-    int64_t max_seqs;   /* rows running at once */
-    int64_t max_tokens; /* tokens in one forward pass; longer prompts go in pieces */
-    size_t kv_bytes;    /* memory the cache may take; see vl_gen_kv */
-    int64_t *put_off; /* out: how often a row gave its pages back and was computed again; or NULL */
-    double deadline;  /* on vl_now()'s clock: rows then end as they are (ABORT); 0 = none */
+    uint32_t step;              /* meta_info.global_steps */
+    int64_t max_seqs;           /* rows running at once */
+    int64_t max_tokens;         /* tokens in one forward pass; longer prompts go in pieces */
+    size_t kv_bytes;            /* memory the cache may take; see vl_gen_kv */
+    struct vl_gen_stats *stats; /* out; or NULL */
+    double deadline; /* on vl_now()'s clock: rows then end as they are (ABORT); 0 = none */
     int (*finished)(void *arg, int64_t prompt, struct vl_err *e); /* all n samples done; or NULL */
     void (*progress)(void *arg, int64_t rows, int64_t tokens);    /* or NULL */
     void *arg;

@@ -45,7 +45,7 @@ struct run {
     float *hidden;       /* dev (seqs + 1, C) of ready groups */
     float *xs;           /* dev (seqs, C) rows to sample from */
     /* the step being built */
-    int64_t cap;
+    int64_t cap, prompt_rows; /* rows there can be; of them those of prompts, so far */
     int32_t *ids, *pos;
     struct vl_seq *seq;
     int64_t *out;
@@ -61,7 +61,8 @@ struct run {
     int steered;           /* o->rules say something: */
     struct vl_edits edits; /* of this step's draws */
     int64_t *edits_at;     /* (seqs + 1) where each row's begin */
-    int64_t rows_done, tokens, put_off;
+    int64_t rows_done, tokens;
+    struct vl_gen_stats stats;
 };
 
 static inline int64_t vl_pages_of(int64_t positions)

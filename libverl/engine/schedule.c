@@ -88,7 +88,7 @@ static void put_off(struct run *r, struct slot *s)
     for (; i > 0 && r->waiting[i - 1] > s->gen; i--)
         r->waiting[i] = r->waiting[i - 1];
     r->waiting[i] = s->gen;
-    r->put_off++;
+    r->stats.put_off++;
     empty_slot(r, s);
 }
 
@@ -294,6 +294,7 @@ static void add_prefill(struct run *r, struct group *gr)
     gr->donor = NULL; /* its rows are packed: it is older, or was filled before */
     add_rows(r, q->ids + gr->done, gr->done, n, gr->page);
     gr->done += n;
+    r->prompt_rows += n;
     if (gr->done == q->len)
         add_output(r, NULL, gr);
 }
@@ -335,6 +336,7 @@ static void add_samples(struct run *r)
 void vl_build_step(struct run *r)
 {
     r->packed = (struct vl_packed){ .ids = r->ids, .pos = r->pos, .seq = r->seq, .out = r->out };
+    r->prompt_rows = 0;
     add_samples(r);
     /* Oldest first: their samples already hold slots, and younger ones may share their pages. */
     for (int64_t k = 0; k < r->prompts; k++) {

@@ -81,6 +81,8 @@ int vl_infer_load(struct vl_ctx *x, struct vl_infer *f, const struct vl_extent *
                       vl_now() - t0, threads, threads == 1 ? "" : "s");
         vl_comm_agree(&x->comm, e);
     }
+    vl_timing_add(&x->timing, VL_PHASE_LOAD, vl_now() - t0, 0);
+    vl_timing_model(&x->timing, f->be->name, vl_compute_name(f->compute));
     return e->code;
 }
 
@@ -318,9 +320,12 @@ int vl_infer_rows(struct vl_ctx *x, struct vl_infer *f, const struct vl_rows *r,
     cut_share(&s, f, r, cut, out, x->comm.rank, x->comm.size);
     (void)!alloc_share(&s, out, e);
     if (!vl_comm_agree(&x->comm, e) && !vl_infer_load(x, f, &s.pass, e)) {
+        double t0 = vl_now();
+
         (void)!run_share(x, f, &s, inv_temp, e);
         if (!vl_comm_agree(&x->comm, e))
             (void)!gather_share(x, &s, out, e);
+        vl_timing_add(&x->timing, VL_PHASE_WORK, vl_now() - t0, r->start[r->B]);
     }
     free_share(&s);
     return e->code;

@@ -110,6 +110,8 @@ int vl_main(const struct vl_program *p, struct vl_common *common, int argc, char
                     x.comm.size > 1 ? "each rank" : "it");
         if (stage(&x, opts, &e) && !e.code)
             vl_fail(&e, VL_E_BUG, "the stage failed without a message: please report this");
+        if (!e.code && common->timing)
+            vl_timing_say(&x.timing, &x.log, x.comm.size, x.comm.threads);
     }
     if (x.comm.rank == 0)
         close_stdout(&e);

@@ -98,11 +98,14 @@ int vl_stage_read(struct vl_ctx *x, struct vl_batch *b, struct vl_err *e)
 int vl_stage_read_by(struct vl_ctx *x, struct vl_batch *b, vl_stage_reader *by, void *arg,
                      struct vl_err *e)
 {
+    double t0 = vl_now();
+
     if (x->comm.rank == 0 && !vl_publish_check(x->common->output, e))
         (void)read_all(x, b, by, arg, e);
     if (vl_comm_agree(&x->comm, e) || vl_batch_bcast(&x->comm, b, e))
         return e->code;
     remember(x, b);
+    vl_timing_add(&x->timing, VL_PHASE_READ, vl_now() - t0, 0);
     vl_stop_at("stage-read");
     return 0;
 }
@@ -242,7 +245,10 @@ static int write_one(struct vl_ctx *x, struct vl_batch *b, const char *const *ad
 int vl_stage_write(struct vl_ctx *x, struct vl_batch *b, const char *const *adds,
                    const char *weight_version, struct vl_err *e)
 {
+    double t0 = vl_now();
+
     if (x->comm.rank == 0 && !e->code)
         (void)write_one(x, b, adds, weight_version, e);
+    vl_timing_add(&x->timing, VL_PHASE_WRITE, vl_now() - t0, 0);
     return vl_comm_agree(&x->comm, e);
 }

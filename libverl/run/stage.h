@@ -10,6 +10,7 @@
 #include "libverl/base/publish.h"
 #include "libverl/batch/batch.h"
 #include "libverl/comm/comm.h"
+#include "libverl/run/timing.h"
 
 struct vl_ctx {
     const struct vl_program *program;
@@ -17,6 +18,7 @@ struct vl_ctx {
     struct vl_parsed *parsed;
     struct vl_comm comm;
     struct vl_log log;
+    struct vl_timing timing;
     struct vl_batch before; /* rows and meta_info as read, no columns: what --delta compares with */
 };
 

@@ -36,7 +36,7 @@ struct rollout {
     int64_t empty;
     struct vl_dp_stream stream; /* --stream: documents in the order of the prompts */
     int64_t streamed;
-    int64_t put_off;     /* see vl_gen_opts */
+    struct vl_gen_stats stats;
     char *done;          /* (in.rows) all samples of the prompt are there */
     struct vl_gen *mine; /* (share * n) */
 };
@@ -318,7 +318,7 @@ static struct vl_gen_opts gen_opts(struct rollout *r, int64_t max_len)
                                  .max_new = o->response_length,
                                  .max_len = max_len,
                                  .topk = o->topk,
-                                 .put_off = &r->put_off,
+                                 .stats = &r->stats,
                                  .sampling = { .temperature = r->how.temperature,
                                                .top_p = r->how.top_p,
                                                .top_k = r->how.top_k,
@@ -395,12 +395,27 @@ static size_t cache_bytes(struct rollout *r, const struct vl_gen_opts *o, int64_
     return r->f.mem.cache;
 }
 
+/* Rank 0, once it has all rows: tokens of all ranks, prefill and decoding of its own. */
+static void note_times(struct rollout *r, double s)
+{
+    const struct vl_gen_stats *g = &r->stats;
+    struct vl_timing *t = &r->x->timing;
+    int64_t drawn = 0;
+
+    for (int64_t i = 0; i < r->in.rows * r->how.n; i++)
+        drawn += r->set.gen[i].len;
+    vl_timing_add(t, VL_PHASE_WORK, s, drawn);
+    vl_timing_add(t, VL_PHASE_PREFILL, g->prefill_s, g->prefill);
+    vl_timing_add(t, VL_PHASE_DECODE, g->decode_s, g->decode);
+}
+
 static int sample(struct rollout *r, struct vl_err *e)
 {
     int64_t *range = vl_alloc((size_t)(r->x->comm.size + 1) * sizeof *range), lo, n, max_len,
             tokens;
     struct vl_extent pass;
     struct vl_gen_opts o;
+    double t0;
 
     my_share(r, range);
     lo = range[r->x->comm.rank], n = range[r->x->comm.rank + 1] - lo;
@@ -432,17 +447,20 @@ static int sample(struct rollout *r, struct vl_err *e)
     if (r->o->stream && vl_dp_stream_open(&r->stream, r->x->common->output,
                                           &(struct vl_dp_write){ (int)r->x->common->level, 1 }, e))
         goto done;
+    t0 = vl_now();
     if (vl_generate(r->f.eng, r->p + lo, n, &o, r->mine, e) == VL_E_DATA)
         vl_err_prefix(e, "%s", r->f.model->dir);
-    if (r->put_off)
+    if (r->stats.put_off)
         vl_info(&r->x->log,
                 "%" PRId64 " rows gave their cache back and were computed again: "
                 "rollout.gpu_memory_utilization=%g leaves %.1f MB for it",
-                r->put_off, r->o->memory, (double)o.kv_bytes * 1e-6);
+                r->stats.put_off, r->o->memory, (double)o.kv_bytes * 1e-6);
     if (r->o->stream)
         (void)!vl_dp_stream_close(&r->stream, !e->code, e);
     if (!vl_comm_agree(&r->x->comm, e))
         (void)!gather(r, r->mine, n * r->how.n, range, e);
+    if (r->x->comm.rank == 0 && !e->code)
+        note_times(r, vl_now() - t0);
 done:
     if (r->mine)
         vl_gen_free(r->mine, n * r->how.n);

@@ -45,13 +45,18 @@ static int open_state(struct job *j, struct vl_err *e)
     const char *model = x->common->model ? x->common->model : j->u.o->path;
     int64_t at[2] = { -1, -1 };
 
+    double t0;
+
     j->s.lock = -1;
     if (vl_update_check_empty(&j->u, &j->batch, model, role_head(j->u.o->role), e))
         return e->code;
+    t0 = vl_now();
     if (x->comm.rank == 0 && !vl_state_begin(&j->s, x->common->state, model, j->u.from,
                                              role_head(j->u.o->role), &j->filled, e)) {
         at[0] = j->s.base, at[1] = j->s.current;
         j->s.link_stays = j->u.o->keep_current && j->s.current != j->s.base;
+        if (j->filled)
+            vl_timing_add(&x->timing, VL_PHASE_FILL, vl_now() - t0, 0);
         if (j->filled)
             vl_info(&x->log, "%s: filled as v000000 from %s", x->common->state, model);
         else if (x->common->model)
@@ -222,6 +227,8 @@ static int load(struct job *j, struct vl_err *e)
         vl_detail(&u->x->log, "%s: state read and packed in %.2f s by %d thread%s", j->s.model->dir,
                   vl_now() - t0, threads, threads == 1 ? "" : "s");
     }
+    vl_timing_add(&u->x->timing, VL_PHASE_LOAD, vl_now() - t0, 0);
+    vl_timing_model(&u->x->timing, f->be->name, vl_compute_name(f->compute));
     u->t = j->s.rec.optimizer_steps;
     return vl_comm_agree(&u->x->comm, e);
 }
@@ -287,6 +294,7 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
                                  .skipped_in_row = j->sum.in_row };
     float *owned[1 + VL_MAX_MOMENTS] = { NULL };
     const float *params, *moment[VL_MOMENT_KINDS] = { NULL };
+    double t0 = vl_now();
 
     if (u->x->comm.rank == 0) {
         r.schedule = j->position + (vl_role_is_long(u->o->role) ? done : 1);
@@ -315,6 +323,7 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
             free(owned[i]);
         vl_state_record_free(&r);
     }
+    vl_timing_add(&u->x->timing, VL_PHASE_WRITE, vl_now() - t0, 0);
     return vl_comm_agree(&u->x->comm, e);
 }
 

@@ -366,7 +366,8 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
 {
     struct vl_loss_norm norm = count_norm(u, rows, n);
     struct vl_comm *comm = &u->x->comm;
-    double clip = u->o->clip_grad, scale = 1;
+    struct vl_timing *clock = &u->x->timing;
+    double clip = u->o->clip_grad, scale = 1, t0 = vl_now(), t1;
     const char *mine;
     int rc;
 
@@ -392,6 +393,10 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
         scale = scale < 1 ? scale : 1;
     }
     u->t++;
+    t1 = vl_now();
     vl_optim_step(u, lr, scale, &r->changed);
+    vl_timing_add(clock, VL_PHASE_PASSES, t1 - t0, 0);
+    vl_timing_add(clock, VL_PHASE_OPTIMIZER, vl_now() - t1, 0);
+    vl_timing_add(clock, VL_PHASE_WORK, vl_now() - t0, r->tokens);
     return 0;
 }

@@ -666,7 +666,8 @@ static void put_off_case(int alike)
     make_model(&m, &c);
     make_prompts(p, alike);
     for (int i = 0; i < 16; i++) { /* 0: room for all; else i - 1 pages beyond the least */
-        int64_t put_off = -1, finished = 0;
+        struct vl_gen_stats stats = { .put_off = -1 };
+        int64_t finished = 0;
         struct vl_gen_opts o = { .n = SAMPLES,
                                  .max_new = 75,
                                  .topk = 3,
@@ -675,7 +676,7 @@ static void put_off_case(int alike)
                                  .step = 4,
                                  .max_seqs = i % 3 == 2 ? 4 : 64,
                                  .max_tokens = i % 2 ? 7 : 100,
-                                 .put_off = &put_off,
+                                 .stats = &stats,
                                  .finished = count_finished,
                                  .arg = &finished };
         size_t want, least, page = cache_bytes(&c, p, &o, &want, &least);
@@ -683,8 +684,8 @@ static void put_off_case(int alike)
         o.kv_bytes = i ? least + (size_t)(i - 1) * page : want;
         generate_with(&m, p, &o, 1, i ? gen : first);
         assert_int_equal(finished, PROMPTS);
-        often += put_off;
-        assert_true(i || put_off == 0);
+        often += stats.put_off;
+        assert_true(i || stats.put_off == 0);
         if (!i) {
             check_forward(&m, first, 0.8);
             continue;
