@@ -188,7 +188,7 @@ check: ## install what is missing, build, run every test
 	scripts/check
 
 check-unit: $(UNIT) $(PLUGINS) $(HELPER) ## the C unit tests alone
-	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -f -o -j2 $(UNIT)
+	CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT)
 
 check-san: ## the unit tests under ASan and UBSan
 	$(MAKE) --no-print-directory SAN=1 BUILD=$(BUILD)-san check-unit
@@ -198,7 +198,7 @@ check-clang: ## build with clang and -Werror
 
 check-isa: all unit-binaries ## every test with forced AVX2, then forced scalar kernels
 	for isa in avx2 scalar; do \
-		VL_ISA=$$isa CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -f -o -j2 $(UNIT) tests/t[0-9]*.sh || exit 1; done
+		VL_ISA=$$isa CMOCKA_MESSAGE_OUTPUT=TAP prove -e '' -j2 $(UNIT) tests/t[0-9]*.sh || exit 1; done
 
 unit-binaries: $(UNIT) $(FUZZ) $(MPIT) $(BENCH) $(PLUGINS) $(HELPER)
 

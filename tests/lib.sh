@@ -39,7 +39,7 @@ ok() {
         echo "ok $t_n - $1"
     else
         echo "not ok $t_n - $1"
-        sed 's/^/# /' "$T/.out"
+        { echo "# ${0##*/}: not ok $t_n - $1"; sed 's/^/#   /' "$T/.out"; } >&2 # shown by prove, too
         t_bad=1
     fi
 }
