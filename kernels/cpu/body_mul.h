@@ -4,8 +4,6 @@
  * changes a bit. AVX-512 tiles are 6 x 64 (24 accumulators, 4 loads, a broadcast operand), AVX2 6 x
  * 16 (12 of its 16 registers); narrower ones take what is left. */
 
-#define AHEAD 16 /* steps of k by which the widest tiles fetch b into the first-level cache */
-
 /* One tile of MR rows and NV vectors; tail > 0: only that many lanes of the single vector. */
 #define VL_TILE_BODY(MR, NV, LOAD, STORE)                                                          \
     vf acc[MR][NV];                                                                                \
@@ -17,7 +15,7 @@
         VL_UNROLLED (j, NV) {                                                                      \
             bv[j] = LOAD(b + 16 * j);                                                              \
             if (NV == 4)                                                                           \
-                __builtin_prefetch(b + AHEAD * bks + 16 * j, 0, 3);                                \
+                __builtin_prefetch(b + VL_AHEAD * bks + 16 * j, 0, 3);                             \
         }                                                                                          \
         VL_UNROLLED (r, MR) {                                                                      \
             vf av = v_set1(a[r * ars]);                                                            \

@@ -92,8 +92,11 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
             acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
     for (int64_t k = 0; k < K; k++, b += bks) {                                                    \
         vh bv[NV];                                                                                 \
-        VL_UNROLLED (j, NV)                                                                        \
+        VL_UNROLLED (j, NV) {                                                                      \
             bv[j] = LOADH(b + 16 * j);                                                             \
+            if (NV == 4)                                                                           \
+                __builtin_prefetch(b + VL_AHEAD * bks + 16 * j, 0, 3);                             \
+        }                                                                                          \
         VL_UNROLLED (r, MR) {                                                                      \
             vh av = h_set1(a[r * lda + k]);                                                        \
             VL_UNROLLED (j, NV)                                                                    \

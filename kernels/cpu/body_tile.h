@@ -9,6 +9,8 @@
 
 #define VL_NR (16 * NV_MAX) /* width of a weight panel */
 
+#define VL_AHEAD 16 /* steps of k by which the widest tiles fetch b into the first-level cache */
+
 #define VL_LOAD_PART(p)     v_load_part(p, tail)
 #define VL_STORE_PART(p, v) v_store_part(p, v, tail)
 
