@@ -17,7 +17,8 @@
 #    include "kernels/cpu/simd.h"
 #    include "kernels/cpu/body_widen.h"
 
-#    define NR 64 /* width of a panel */
+#    define NR    64 /* width of a panel */
+#    define AHEAD 3  /* blocks of the sum between what few rows multiply and what they fetch */
 
 /* The operand of ldtilecfg. */
 struct config {
@@ -140,16 +141,21 @@ static void tile_32(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const
     end(c, ldc, square);
 }
 
+/* fetch: pairs of the block AHEAD that a step asks for, all or none. */
 static void tile_16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t K2, int add)
+                    int64_t bks, int64_t K2, int add, int fetch)
 {
     begin(c, ldc, in_a_row, add);
-    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks)
+    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS, b += VL_AMX_PAIRS * bks) {
+        for (int64_t i = 0; i < fetch; i++)
+            for (int j = 0; j < NR; j += 16)
+                _mm_prefetch(b + (AHEAD * VL_AMX_PAIRS + i) * bks + j, _MM_HINT_T0);
         step_16(a + k, lda, b, bks);
+    }
     end(c, ldc, in_a_row);
 }
 
-/* 64 outputs. Few rows leave no time to fetch ahead, and the processor does it by itself then. */
+/* 64 outputs. */
 static void panel(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
                   int64_t bks, int64_t M, int64_t K2, int add, const char *next)
 {
@@ -167,7 +173,7 @@ static void panel(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const u
     }
     if (m < M) {
         configure((int)(M - m), 0);
-        tile_16(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add);
+        tile_16(c + m * ldc, ldc, a + m * lda, lda, b, bks, K2, add, m ? 0 : VL_AMX_PAIRS);
     }
 }
 
@@ -284,8 +290,6 @@ static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
 }
 
 /* ---- weights of eight bits ---- */
-
-#    define AHEAD 3 /* blocks of the sum between what is widened and what is fetched */
 
 /* Products with whole numbers of eight bits: a block is widened when it is needed. With up to 16 rows
  * memory takes the time, and what is fetched is near, so that it is of use whatever panel is next. */
