@@ -124,7 +124,7 @@ int main(int argc, char **argv)
         .subtree = "algorithm",
         .details = text,
         .opts = opts,
-        .omit = VL_NO_TIMING | VL_NO_MODEL | VL_NO_STATE | VL_NO_DEVICE | VL_NO_THREADS,
+        .omit = VL_NO_MODEL | VL_NO_STATE | VL_NO_DEVICE | VL_NO_THREADS,
     };
 
     int rc = vl_main(&program, &common, argc, argv, vl_stage_advantage, &o);

@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         .details = help,
         .opts = opts,
         .takes_operands = 1,
-        .omit = VL_NO_TIMING | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED | VL_NO_MODEL,
+        .omit = VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED | VL_NO_MODEL,
     };
     int rc = vl_main(&program, &common, argc, argv, vl_stage_batch, &o);
 

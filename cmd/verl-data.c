@@ -151,8 +151,7 @@ int main(int argc, char **argv)
         .subtree = "data",
         .opts = opts,
         .takes_operands = 1,
-        .omit =
-            VL_NO_TIMING | VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_THREADS,
+        .omit = VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_THREADS,
         .details =
             "Writes prompts, input_ids, attention_mask, position_ids, uid, sample, "
             "raw_prompt, index and\none column for each other member of the rows; with --sft "

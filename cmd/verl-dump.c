@@ -45,7 +45,7 @@ int main(int argc, char **argv)
                    "  verl-dump --schema gen.dp | jq .columns\n",
         .opts = opts,
         .takes_operands = 1,
-        .omit = VL_NO_TIMING | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED | VL_NO_LEVEL,
+        .omit = VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED | VL_NO_LEVEL,
     };
 
     return vl_main(&program, &common, argc, argv, vl_stage_dump, &o);

@@ -83,7 +83,7 @@ int main(int argc, char **argv)
             "and chat template.\n",
         .opts = opts,
         .takes_operands = 1,
-        .omit = VL_NO_TIMING | VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_LEVEL,
+        .omit = VL_NO_INPUT | VL_NO_STATE | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_LEVEL,
     };
 
     return vl_main(&p, &common, argc, argv, vl_stage_model, &o);

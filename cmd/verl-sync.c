@@ -24,8 +24,7 @@ int main(int argc, char **argv)
             "Writes DIR/vNNNNNN, under the state's number, moves DIR/current to it and prints\n"
             "the version's path on standard output. An empty STATE is filled from MODEL first.\n",
         .opts = opts,
-        .omit = VL_NO_TIMING | VL_NO_INPUT | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED |
-                VL_NO_THREADS | VL_NO_LEVEL,
+        .omit = VL_NO_INPUT | VL_NO_DELTA | VL_NO_DEVICE | VL_NO_SEED | VL_NO_THREADS | VL_NO_LEVEL,
     };
 
     return vl_main(&p, &common, argc, argv, vl_stage_sync, &o);

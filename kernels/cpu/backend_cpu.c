@@ -133,7 +133,6 @@ static const struct vl_backend table = {
     .head_norm = vl_cpu_head_norm,
     .head_norm_bwd = vl_cpu_head_norm_bwd,
     .rope = vl_cpu_rope,
-    .add = vl_cpu_add,
     .gather = vl_cpu_gather,
     .scatter_add = vl_cpu_scatter_add,
     .kv_bytes = vl_cpu_kv_bytes,

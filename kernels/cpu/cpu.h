@@ -91,13 +91,6 @@ static inline void vl_cpu_pad(uint16_t *row, int64_t n, enum vl_compute ct)
     for (int64_t i = n; i < 2 * vl_cpu_depth(ct, n); i++)
         row[i] = 0;
 }
-/* Asks for n floats, to be in the second-level cache when a product is done: columns of a tile are too
- * short for the processor to see them coming. */
-static inline void vl_cpu_fetch(const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += 16)
-        __builtin_prefetch(x + i, 0, 2);
-}
 /* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by all threads. */
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
                            enum vl_compute ct);
@@ -186,7 +179,6 @@ void vl_cpu_head_norm_bwd(void *ctx, float *dx, int64_t stride, float *dw, const
                           const float *w, const float *rstd, int64_t N, int32_t heads, int32_t D);
 void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir);
-void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n);
 void vl_cpu_gather(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
 void vl_cpu_scatter_add(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,
                         int64_t C);

@@ -7,10 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#define COLS 64   /* columns of a piece in sums over rows */
-#define FLAT 8192 /* elements of a piece in flat operations */
+#define COLS 64 /* columns of a piece in sums over rows */
 
-/* `n` rows, or column pieces, or flat pieces; one(j, i) does number i. Unused fields stay 0. */
+/* `n` rows, or column pieces; one(j, i) does number i. Unused fields stay 0. */
 struct job {
     void (*one)(const struct job *j, int64_t i);
     const struct vl_kern *k;
@@ -229,19 +228,6 @@ void vl_cpu_rope(void *ctx, float *x, int64_t stride, const float *table, const 
         (struct job){ rope_row, .n = N, .C = D, .stride = stride, .y = x, .a = table, .ids = pos,
                       .heads = heads, .flag = dir },
         (double)(heads * D));
-}
-
-static void add_piece(const struct job *j, int64_t i)
-{
-    int64_t at = i * FLAT;
-
-    j->k->add(j->y + at, j->a + at, at_most(j->N - at, FLAT));
-}
-
-void vl_cpu_add(void *ctx, float *y, const float *x, int64_t n)
-{
-    run(ctx, (struct job){ add_piece, .n = (n + FLAT - 1) / FLAT, .N = n, .y = y, .a = x },
-        FLAT / 4);
 }
 
 static void gather_row(const struct job *j, int64_t m)

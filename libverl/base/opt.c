@@ -70,7 +70,7 @@ void vl_opt_common(const struct vl_program *p, struct vl_common *c, struct vl_op
         { VL_OPT_FLAG("verbose", NULL, &c->verbose, 0, "print more", .letter = 'v'), 0 },
         { VL_OPT_FLAG("timing", NULL, &c->timing, 0,
                       "print seconds of each phase and tokens a second of the work, also with -q"),
-          VL_NO_TIMING },
+          VL_NO_DEVICE },
     };
     size_t n = 0;
 

@@ -81,7 +81,6 @@ enum {
     VL_NO_SEED = 64,
     VL_NO_THREADS = 128,
     VL_NO_LEVEL = 256,
-    VL_NO_TIMING = 512, /* no model runs */
 };
 
 struct vl_program {

@@ -201,7 +201,6 @@ struct vl_backend {
     void (*rope)(void *ctx, float *x, int64_t stride, const float *table, const int32_t *pos,
                  int64_t N, int32_t heads, int32_t D, int dir);
 
-    void (*add)(void *ctx, float *y, const float *x, int64_t n); /* y += x */
     /* y (M,C) = x[rows]; x[rows] += y (rows distinct). rows: host */
     void (*gather)(void *ctx, float *y, const float *x, const int64_t *rows, int64_t M, int64_t C);
     void (*scatter_add)(void *ctx, float *x, const float *y, const int64_t *rows, int64_t M,

@@ -36,7 +36,8 @@ size_t vl_memory_need(const struct vl_model *model, const struct vl_backend *be,
                       const struct vl_engine_opts *o, const struct vl_extent *pass,
                       const struct vl_memory *m)
 {
-    return vl_engine_bytes(&model->cfg, o, be, pass) + m->cache;
+    return need(
+        &(struct trial){ .model = model, .be = be, .o = *o, .pass = *pass, .cache = m->cache });
 }
 
 /* "--name VALUE", or "key=VALUE" where the option has no name. */

@@ -44,7 +44,6 @@ static int open_state(struct job *j, struct vl_err *e)
     struct vl_ctx *x = j->u.x;
     const char *model = x->common->model ? x->common->model : j->u.o->path;
     int64_t at[2] = { -1, -1 };
-
     double t0;
 
     j->s.lock = -1;
@@ -55,11 +54,10 @@ static int open_state(struct job *j, struct vl_err *e)
                                              role_head(j->u.o->role), &j->filled, e)) {
         at[0] = j->s.base, at[1] = j->s.current;
         j->s.link_stays = j->u.o->keep_current && j->s.current != j->s.base;
-        if (j->filled)
+        if (j->filled) {
             vl_timing_add(&x->timing, VL_PHASE_FILL, vl_now() - t0, 0);
-        if (j->filled)
             vl_info(&x->log, "%s: filled as v000000 from %s", x->common->state, model);
-        else if (x->common->model)
+        } else if (x->common->model)
             vl_detail(&x->log, "%s: goes on from its own version; -m is not read",
                       x->common->state);
     }

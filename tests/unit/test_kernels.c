@@ -139,8 +139,6 @@ static void run_rows(struct vl_backend *be, struct vl_buf *out)
         kput(out, E, 5 * C);
         be->embed(be->ctx, y, E, ids, N, C);
         kput(out, y, N * C);
-        be->add(be->ctx, y, x, N * C);
-        kput(out, y, N * C);
         free(x0), free(x), free(w), free(dy), free(y), free(rstd), free(dw), free(E);
     }
 }
