@@ -41,8 +41,11 @@ static const char *role = "actor"; /* found before by find_role; here for help a
         VL_OPT_FLAG("recompute", P "model.enable_gradient_checkpointing", &o.recompute, 0,         \
                     "keep only layer inputs and compute activations again in the backward pass")
 
-#define OPTIMIZER_ROWS(P, CLIP)                                                                    \
-    VL_OPT_REAL(NULL, P "optim.lr", &o.lr, "X", 0, 1e9, VL_F_PROV, "peak learning rate"),          \
+/* O: verl's name in this role's subtree */
+#define OPTIMIZER_ROWS(P, CLIP, O)                                                                 \
+    VL_OPT_FLAG("optimizer-offload", O "optimizer_offload", &o.offload, 0,                         \
+                "keep the optimizer's moments in a file beside the state, not in memory"),         \
+        VL_OPT_REAL(NULL, P "optim.lr", &o.lr, "X", 0, 1e9, VL_F_PROV, "peak learning rate"),      \
         VL_OPT_REAL(NULL, P "optim.weight_decay", &o.weight_decay, "X", 0, 1e9, VL_F_PROV,         \
                     "weight decay: decoupled (AdamW), or in the gradient (Adam, SGD)"),            \
         VL_OPT_LIST(NULL, P "optim.betas", &o.betas, "[B1,B2]", VL_F_PROV,                         \
@@ -122,7 +125,7 @@ static char loss_names[512]; /* "vanilla|gspo|...", from the registry; filled fi
 static const struct vl_opt actor_rows[] = {
     STATE_ROWS,
     MODEL_ROWS("actor_rollout_ref."),
-    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
+    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip", ACTOR "fsdp_config."),
     PPO_ROWS(ACTOR, NO_FALLBACK),
     VL_OPT_REAL(NULL, ROLLOUT "temperature", &o.temperature, "X", 0, 1e6, VL_F_PROV,
                 "taken from the batch unless given"),
@@ -216,7 +219,7 @@ static const struct vl_opt actor_rows[] = {
 static const struct vl_opt critic_rows[] = {
     STATE_ROWS,
     MODEL_ROWS("critic."),
-    OPTIMIZER_ROWS("critic.", "critic.grad_clip"),
+    OPTIMIZER_ROWS("critic.", "critic.grad_clip", "critic.model.fsdp_config."),
     PPO_ROWS("critic.", ACTOR_FALLBACK),
     VL_OPT_REAL(NULL, "critic.cliprange_value", &o.cliprange_value, "X", 0, 1e9, VL_F_PROV,
                 "new values are clipped to the old ones +- this"),
@@ -226,7 +229,7 @@ static const struct vl_opt critic_rows[] = {
 static const struct vl_opt sft_rows[] = {
     STATE_ROWS,
     MODEL_ROWS(""),
-    OPTIMIZER_ROWS("", NULL),
+    OPTIMIZER_ROWS("", NULL, "engine."),
     VL_OPT_INT(NULL, "data.train_batch_size", &o.mini_batch, "ROWS", 1, 1e12, VL_F_PROV,
                "rows in one optimizer step; rows left over in a pass are not used in it"),
     VL_OPT_INT(NULL, "trainer.total_epochs", &o.epochs, "N", 1, 1e12, VL_F_PROV,
@@ -244,7 +247,7 @@ static const struct vl_opt sft_rows[] = {
 static const struct vl_opt dpo_rows[] = {
     STATE_ROWS,
     MODEL_ROWS("actor_rollout_ref."),
-    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip"),
+    OPTIMIZER_ROWS(ACTOR, ACTOR "grad_clip", ACTOR "fsdp_config."),
     PASS_ROWS(ACTOR, NO_FALLBACK, "PAIRS", "pairs in one optimizer step"),
     SAVE_FREQ,
     VL_OPT_REAL(NULL, ROLLOUT "temperature", &o.temperature, "X", 0, 1e6, VL_F_PROV,

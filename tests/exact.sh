@@ -270,10 +270,10 @@ exact_forward() {
 exact_update() { # ROLE...
     far_aim
     for role in "$@"; do
-        ok "$C: $role: a step of $(echo $THREADS) threads, in one pass, of few rows, of few tokens" '
+        ok "$C: $role: a step of $(echo $THREADS) threads, in one pass, of few rows, of few tokens, moments in a file" '
             $role 1 -o want.dp
             bits_of $role >bits
-            set -- "" "--micro-batch 1" "--micro-batch 7 --recompute" ppo_max_token_len_per_gpu=90
+            set -- "" "--micro-batch 1" "--micro-batch 7 --recompute --optimizer-offload" ppo_max_token_len_per_gpu=90
             for t in $THREADS; do
                 $role 1 --threads $t $1 -o m.dp
                 bits_of $role | cmp bits -
@@ -299,7 +299,7 @@ exact_update_ranks() { # ROLE...; uses what exact_update made
                 bits_of $role >bits
                 keep_gradient $role many
                 at_most $(relative one many) 1e-5
-                for cut in "--micro-batch 1" ppo_max_token_len_per_gpu=90; do
+                for cut in "--micro-batch 1" "ppo_max_token_len_per_gpu=90 --optimizer-offload"; do
                     $role $n $cut -o m.dp
                     bits_of $role | cmp bits -
                     verl-dump diff want.dp m.dp

@@ -105,6 +105,52 @@ ok 'activations that do not fit are computed again, said, to the same bits; what
     ulimit -v \$(((few + 40) * 1024))
     exits 71 \$wide -s r3 --no-recompute -o x.dp 2>err
     grep -q 'are available: give .*--recompute ([0-9.]* MB)' err"
+ok 'moments in a file: the same state and metrics, less memory announced, nothing left behind' "
+    for role in actor critic sft; do
+        eval opts=\\\$\$role
+        for key in --optimizer-offload \$(case \$role in
+            actor) echo actor_rollout_ref.actor.fsdp_config ;;
+            critic) echo critic.model.fsdp_config ;;
+            sft) echo engine ;;
+            esac).optimizer_offload=true; do
+            rm -rf s
+            verl-update -s s \$opts \$key -o x.dp 2>err
+            for file in params exp_avg exp_avg_sq; do
+                cmp s/current/\$file.safetensors \$role.ref/current/\$file.safetensors
+            done
+            cmp x.dp \$role.dp
+            equal \"\$(ls -A s)\" \"\$(ls -A \$role.ref)\"
+        done
+    done
+    # half way published, and gone on with
+    for offload in '' --optimizer-offload; do
+        verl-update -q -s half\$offload --role sft -m m -i b.dp data.train_batch_size=12 \\
+            trainer.total_training_steps=6 trainer.save_freq=2 \$offload -o half\$offload.dp
+    done
+    cmp half.dp half--optimizer-offload.dp
+    equal \"\$(hash_of half)\" \"\$(hash_of half--optimizer-offload)\""
+ok 'moments that do not fit: 71 names the file, which then is enough; no room for it there is 74' "
+    verl-model init -q -o broad --hidden 64 --layers 1 --heads 4 --ffn 64 --vocab 200000 --eos-id 1
+    line='verl-update --role sft -m broad -i b.dp data.train_batch_size=12 trainer.total_training_steps=1 --threads 1 --compute fp32'
+    \$line -s b1 -o x.dp 2>err
+    all=\$(sed -n 's/.*; \([0-9]*\)[.0-9]* MB needed.*/\1/p' err)
+    (
+        ulimit -v \$(((all - 60) * 1024))
+        exits 71 \$line -s b2 -o y.dp 2>err
+        grep -q 'give .*--optimizer-offload ([0-9.]* MB)' err
+        [ ! -e b2 ]
+        \$line -s b2 --optimizer-offload -o y.dp 2>err
+    )
+    cmp x.dp y.dp
+    equal \"\$(hash_of b1)\" \"\$(hash_of b2)\"
+    (
+        trap '' XFSZ
+        ulimit -f 100000
+        exits 74 \$line -s b2 --optimizer-offload data.shuffle=false -o z.dp 2>err
+    )
+    grep -q '^verl-update: b2: no room for the optimizer.s moments, 2[0-9.]* MB: ' err
+    [ ! -e z.dp ]
+    [ \$(ls -A b2 | grep -c aside) = 0 ]"
 ok 'a token budget, and fp32, too' "
     for c in bf16 fp32; do
         rm -rf s t

@@ -213,8 +213,8 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
 
 double vl_cpu_sumsq(void *ctx, const float *x, int64_t n);
 void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
-                  const struct vl_adamw *o, struct vl_weight *w, int64_t *changed);
+                  const struct vl_adamw *o, struct vl_weight *w, int64_t row, int64_t *changed);
 void vl_cpu_sgd(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
-                struct vl_weight *w, int64_t *changed);
+                struct vl_weight *w, int64_t row, int64_t *changed);
 
 #endif

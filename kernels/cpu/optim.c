@@ -11,7 +11,8 @@ struct job {
     const struct vl_cpu *c;
     const struct vl_kern *k;
     int64_t (*one)(const struct job *j, int64_t at, int64_t n);
-    struct vl_weight *w; /* the matrix that p is, or NULL */
+    struct vl_weight *w; /* the matrix whose rows from `row` on p is, or NULL */
+    int64_t row;
     float *p, *m, *v, *vmax;
     const float *x; /* or the gradient */
     int64_t n;
@@ -71,12 +72,12 @@ static void rows_task(void *arg, int64_t b, int thread)
     int64_t I = j->w->I, row = b * VL_BLOCK_ROWS, end = row + VL_BLOCK_ROWS;
 
     (void)thread;
-    end = end < j->w->O ? end : j->w->O;
+    end = end < j->n / I ? end : j->n / I;
     j->changed[b] = 0;
     for (int64_t n; row < end; row += n) {
         n = end - row < VL_PACK_ROWS ? end - row : VL_PACK_ROWS;
         j->changed[b] += j->one(j, row * I, n * I);
-        vl_cpu_pack_rows(j->c, j->w, j->p + row * I, row, n);
+        vl_cpu_pack_rows(j->c, j->w, j->p + row * I, j->row + row, n);
     }
 }
 
@@ -85,7 +86,7 @@ static void run(struct vl_cpu *c, struct job *j, int64_t *changed)
     int64_t blocks = (j->n + BLOCK - 1) / BLOCK;
 
     if (j->w)
-        blocks = (j->w->O + VL_BLOCK_ROWS - 1) / VL_BLOCK_ROWS;
+        blocks = (j->n / j->w->I + VL_BLOCK_ROWS - 1) / VL_BLOCK_ROWS;
     j->changed = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(blocks + 1) * sizeof *j->changed);
     vl_cpu_run(c, 4.0 * (double)j->n, blocks, j->w ? rows_task : flat_task, j);
     for (int64_t b = 0; b < blocks && changed; b++)
@@ -95,7 +96,7 @@ static void run(struct vl_cpu *c, struct job *j, int64_t *changed)
 /* g += l2 p;  p *= 1 - lr wd;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;
  * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps), with the largest v so far under amsgrad */
 void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
-                  const struct vl_adamw *o, struct vl_weight *w, int64_t *changed)
+                  const struct vl_adamw *o, struct vl_weight *w, int64_t row, int64_t *changed)
 {
     struct vl_cpu *c = ctx;
     double b1 = o->beta1, b2 = o->beta2, t = (double)o->t;
@@ -115,6 +116,7 @@ void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const fl
                      .k = &c->k,
                      .one = adamw,
                      .w = w,
+                     .row = row,
                      .p = p,
                      .m = m,
                      .v = v,
@@ -128,13 +130,14 @@ void vl_cpu_adamw(void *ctx, float *p, float *m, float *v, float *vmax, const fl
 
 /* g += l2 p;  b = momentum b + (1 - dampening) g, or g at first;  p -= lr (b, or g + momentum b) */
 void vl_cpu_sgd(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
-                struct vl_weight *w, int64_t *changed)
+                struct vl_weight *w, int64_t row, int64_t *changed)
 {
     struct vl_cpu *c = ctx;
     struct job j = { .c = c,
                      .k = &c->k,
                      .one = sgd,
                      .w = w,
+                     .row = row,
                      .p = p,
                      .m = b,
                      .x = g,

@@ -15,7 +15,7 @@
 
 #include "libverl/base/err.h"
 
-#define VL_BACKEND_VERSION 5
+#define VL_BACKEND_VERSION 6
 #define VL_PAGE            16 /* positions in a page of the KV cache */
 #define VL_BLOCK_ROWS      64 /* rows of a matrix that are read and packed together, or a multiple */
 
@@ -257,11 +257,12 @@ struct vl_backend {
     double (*sumsq)(void *ctx, const float *x, int64_t n);
     /* *changed += how many stored values differ afterwards. vmax (n) or NULL: the largest v so far,
      * which takes v's place (amsgrad). b (n) or NULL: the momentum buffer, needed with momentum.
-     * w or NULL: packed from p, its (O,I) = n matrix, in the same pass. */
+     * w or NULL: its rows from `row` on, which p is, are packed in the same pass; row is a multiple of
+     * VL_BLOCK_ROWS, so are p's rows but for w's last. */
     void (*adamw)(void *ctx, float *p, float *m, float *v, float *vmax, const float *g, int64_t n,
-                  const struct vl_adamw *o, struct vl_weight *w, int64_t *changed);
+                  const struct vl_adamw *o, struct vl_weight *w, int64_t row, int64_t *changed);
     void (*sgd)(void *ctx, float *p, float *b, const float *g, int64_t n, const struct vl_sgd *o,
-                struct vl_weight *w, int64_t *changed);
+                struct vl_weight *w, int64_t row, int64_t *changed);
 };
 
 /* bf16 or amx, whichever is faster there. */

@@ -97,11 +97,8 @@ static int new_slabs(struct vl_engine *g, struct vl_err *e)
     int tied = g->cfg.head == VL_HEAD_LM && g->head < 0;
 
     if (be->alloc(be->ctx, (void **)&g->params, bytes, e) ||
-        be->alloc(be->ctx, (void **)&g->grads, bytes, e))
+        be->alloc(be->ctx, (void **)&g->grads, bytes, e) || vl_moments_new(g, e))
         return e->code;
-    for (int i = 0; i < g->opt.moments; i++)
-        if (be->alloc(be->ctx, (void **)&g->moment[i], bytes, e))
-            return e->code;
     vl_grads_matrices(g);
     return tied ? vl_grads_new(g, e) : 0;
 }
@@ -185,18 +182,20 @@ static void place_all(const struct load *l)
     }
 }
 
-static void put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
+static int put(void *arg, int64_t i, int64_t row, int64_t n, const float *x, struct vl_err *e)
 {
     const struct load *l = arg;
     const struct place *p = &l->place[i];
     struct vl_backend *be = l->g->be;
     int64_t cols = l->m->param[i].cols;
 
+    (void)e;
     if (p->w)
         be->weight_rows(be->ctx, p->w, x, row, n);
     if (p->at >= 0)
         be->upload(be->ctx, l->g->params + p->at + row * cols, x,
                    (size_t)(n * cols) * sizeof(float));
+    return 0;
 }
 
 /* From m's slab, or with `from` by reading from's weights; m and from are the same model. */
@@ -212,30 +211,20 @@ static int load_inference(struct vl_engine *g, const struct vl_model *m, struct 
             (void)!vl_model_read(from, &to, e);
         else
             for (int64_t i = 0; i < m->nparam; i++)
-                put(&l, i, 0, m->param[i].rows, m->slab + m->param[i].offset);
+                (void)!put(&l, i, 0, m->param[i].rows, m->slab + m->param[i].offset, e);
     }
     free(l.place);
     return e->code;
 }
 
-void vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
-{
-    const struct vl_engine_slab *s = arg;
-    const struct vl_param *p = &s->m->param[i];
-
-    s->be->upload(s->be->ctx, s->dev + p->offset + row * p->cols, x,
-                  (size_t)(n * p->cols) * sizeof *x);
-}
-
 static int load_training(struct vl_engine *g, const struct vl_model *m, struct vl_model *from,
                          int threads, struct vl_err *e)
 {
-    struct vl_engine_slab slab = { g->be, m, NULL };
+    struct vl_engine_slab slab = { g, m, VL_WEIGHTS };
     struct vl_sink to = { .put = vl_engine_slab_put, .arg = &slab, .threads = threads };
 
     if (new_slabs(g, e))
         return e->code;
-    slab.dev = g->params;
     if (!from)
         g->be->upload(g->be->ctx, g->params, m->slab, (size_t)g->count * sizeof(float));
     else if (vl_model_read(from, &to, e))
@@ -302,10 +291,10 @@ void vl_engine_free(struct vl_engine *g)
 {
     if (!g)
         return;
-    void *dev[] = { g->params,    g->grads,  g->moment[0], g->moment[1],
-                    g->moment[2], g->dembed, g->rope,      g->arena };
+    void *dev[] = { g->params, g->grads, g->dembed, g->rope, g->arena };
 
     free_weights(g);
+    vl_moments_free(g);
     for (size_t i = 0; i < sizeof dev / sizeof *dev; i++)
         if (dev[i])
             g->be->free(g->be->ctx, dev[i]);
@@ -448,7 +437,7 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
             be->weight_bytes(be->ctx, c->C, c->F, o->compute, form);
     total = layer * (size_t)c->L;
     if (o->train) {
-        total += (size_t)m.count * sizeof(float) * (size_t)(2 + o->moments);
+        total += (size_t)m.count * sizeof(float) * 2 + vl_moments_bytes(c, o, m.count);
     } else {
         total += (size_t)(c->V * c->C) * sizeof(float);
         for (int64_t i = 0; i < m.nparam; i++)
@@ -475,9 +464,4 @@ size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o
 float *vl_engine_params(struct vl_engine *g)
 {
     return g->params;
-}
-
-float *vl_engine_moment(struct vl_engine *g, int i)
-{
-    return g->moment[i];
 }

@@ -14,10 +14,11 @@ struct vl_engine;
 
 struct vl_engine_opts {
     enum vl_compute compute;
-    int int8;      /* inference: matrices as VL_FORM_INT8; embedding and vectors stay fp32 */
-    int train;     /* gradients, the optimizer's moments */
-    int moments;   /* training: how many slabs of these, up to VL_MAX_MOMENTS */
-    int recompute; /* keep only layer inputs, recompute activations in backward */
+    int int8;            /* inference: matrices as VL_FORM_INT8; embedding and vectors stay fp32 */
+    int train;           /* gradients, the optimizer's moments */
+    int moments;         /* training: how many slabs of these, up to VL_MAX_MOMENTS */
+    int recompute;       /* keep only layer inputs, recompute activations in backward */
+    const char *offload; /* the moments stay in a file of this directory; NULL: in memory */
 };
 
 /* A packed batch: N tokens of nseq sequences. Output row j of the head belongs to token row out[j]
@@ -68,23 +69,28 @@ int vl_engine_logits(struct vl_engine *g, const struct vl_packed *p, float *z /*
 
 /* Training only: slabs (dev, m->count floats each, offsets of m->param). */
 float *vl_engine_params(struct vl_engine *g);
-float *vl_engine_grads(struct vl_engine *g);         /* whole after vl_engine_finish_grads */
-float *vl_engine_moment(struct vl_engine *g, int i); /* of opts.moments */
-/* put of a sink (model.h) whose arg is such a slab, laid out as m. */
+float *vl_engine_grads(struct vl_engine *g); /* whole after vl_engine_finish_grads */
+/* The weights, or a moment, wherever it is: put of a sink and get of an origin (model.h) have such a
+ * one, laid out as m, as their arg. VL_E_IO of moments in a file. */
+enum { VL_WEIGHTS = -1 };
 struct vl_engine_slab {
-    struct vl_backend *be;
+    struct vl_engine *g;
     const struct vl_model *m;
-    float *dev;
+    int which; /* VL_WEIGHTS, or of opts.moments */
 };
-void vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
+int vl_engine_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x,
+                       struct vl_err *e) VL_MUST_CHECK;
+const float *vl_engine_slab_get(void *arg, int64_t at, int64_t n, float *room,
+                                struct vl_err *e) VL_MUST_CHECK;
 void vl_engine_zero_grads(struct vl_engine *g); /* before the first backward pass of a step */
 void vl_engine_finish_grads(struct vl_engine *g);
 /* The optimizer's step on floats [at, at + n) of the slabs, whole parameters, from the gradient and the
- * moments (of opts.moments in the backend's order); packs them. *changed += weights that differ. */
-void vl_engine_adamw(struct vl_engine *g, int64_t at, int64_t n, const struct vl_adamw *o,
-                     int64_t *changed);
-void vl_engine_sgd(struct vl_engine *g, int64_t at, int64_t n, const struct vl_sgd *o,
-                   int64_t *changed);
+ * moments (of opts.moments in the backend's order); packs them. *changed += weights that differ.
+ * VL_E_IO of moments in a file: some weights are then stepped and some are not. */
+int vl_engine_adamw(struct vl_engine *g, int64_t at, int64_t n, const struct vl_adamw *o,
+                    int64_t *changed, struct vl_err *e) VL_MUST_CHECK;
+int vl_engine_sgd(struct vl_engine *g, int64_t at, int64_t n, const struct vl_sgd *o,
+                  int64_t *changed, struct vl_err *e) VL_MUST_CHECK;
 /* Packs the weights again after the parameters were changed from outside (training). */
 void vl_engine_repack(struct vl_engine *g);
 

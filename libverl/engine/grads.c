@@ -104,13 +104,13 @@ void vl_grads_embed(struct vl_engine *g, const float *dx)
 /* ---- the step ---- */
 
 static void add_matrix(struct vl_engine *g, struct vl_matrix **at, struct vl_weight *w, int64_t off,
-                       int64_t n)
+                       int64_t rows, int64_t cols)
 {
     struct vl_matrix *m = (*at)++;
 
     for (; m > g->matrix && m[-1].off > off; m--)
         *m = m[-1];
-    *m = (struct vl_matrix){ w, off, n };
+    *m = (struct vl_matrix){ w, off, rows, cols };
 }
 
 void vl_grads_matrices(struct vl_engine *g)
@@ -122,15 +122,15 @@ void vl_grads_matrices(struct vl_engine *g)
     for (int64_t l = 0; l < c->L; l++) {
         const struct vl_layer *y = &g->layer[l];
 
-        add_matrix(g, &at, y->w_qkv, y->qkv, vl_qkv_width(c) * c->C);
-        add_matrix(g, &at, y->w_o, y->o, c->C * c->H * c->D);
-        add_matrix(g, &at, y->w_gate_up, y->gate_up, 2 * c->F * c->C);
-        add_matrix(g, &at, y->w_down, y->down, c->C * c->F);
+        add_matrix(g, &at, y->w_qkv, y->qkv, vl_qkv_width(c), c->C);
+        add_matrix(g, &at, y->w_o, y->o, c->C, c->H * c->D);
+        add_matrix(g, &at, y->w_gate_up, y->gate_up, 2 * c->F, c->C);
+        add_matrix(g, &at, y->w_down, y->down, c->C, c->F);
     }
     if (g->w_value)
-        add_matrix(g, &at, g->w_value, g->value_head, c->C);
+        add_matrix(g, &at, g->w_value, g->value_head, 1, c->C);
     else
-        add_matrix(g, &at, g->w_head, g->head >= 0 ? g->head : g->embed, c->V * c->C);
+        add_matrix(g, &at, g->w_head, g->head >= 0 ? g->head : g->embed, c->V, c->C);
     g->matrices = at - g->matrix;
 }
 
@@ -147,46 +147,72 @@ struct rule {
     int64_t *changed;
 };
 
-static void step(struct vl_engine *g, int64_t at, int64_t n, struct vl_weight *w,
-                 const struct rule *r)
+/* Floats [at, at + n) of the slabs, which are w's rows from `row` on, with their moments at m. */
+static void step(struct vl_engine *g, int64_t at, int64_t n, float *const m[], struct vl_weight *w,
+                 int64_t row, const struct rule *r)
 {
     struct vl_backend *be = g->be;
-    float *p = g->params + at, *grad = g->grads + at, *moment[VL_MAX_MOMENTS];
+    float *p = g->params + at, *grad = g->grads + at;
 
-    for (int i = 0; i < VL_MAX_MOMENTS; i++)
-        moment[i] = g->moment[i] ? g->moment[i] + at : NULL;
-    if (n && r->adamw)
-        be->adamw(be->ctx, p, moment[0], moment[1], moment[2], grad, n, r->adamw, w, r->changed);
-    else if (n)
-        be->sgd(be->ctx, p, moment[0], grad, n, r->sgd, w, r->changed);
+    if (r->adamw)
+        be->adamw(be->ctx, p, m[0], m[1], m[2], grad, n, r->adamw, w, row, r->changed);
+    else
+        be->sgd(be->ctx, p, m[0], grad, n, r->sgd, w, row, r->changed);
+}
+
+/* All rows of a matrix (w NULL: floats of no matrix), in windows where the moments are in a file. */
+static int step_rows(struct vl_engine *g, int64_t at, int64_t rows, int64_t cols,
+                     struct vl_weight *w, const struct rule *r, struct vl_err *e)
+{
+    struct vl_moments *m = &g->moments;
+    float *here[VL_MAX_MOMENTS];
+    int64_t most = w ? m->window / (VL_BLOCK_ROWS * cols) * VL_BLOCK_ROWS : m->window;
+
+    if (!m->window) {
+        for (int i = 0; i < VL_MAX_MOMENTS; i++)
+            here[i] = m->dev[i] ? m->dev[i] + at : NULL;
+        if (rows)
+            step(g, at, rows * cols, here, w, 0, r);
+        return 0;
+    }
+    for (int64_t row = 0, n; row < rows && !e->code; row += n) {
+        n = rows - row < most ? rows - row : most;
+        if (vl_moments_read(g, at + row * cols, n * cols, e))
+            break;
+        step(g, at + row * cols, n * cols, m->dev, w, row, r);
+        (void)!vl_moments_write(g, at + row * cols, n * cols, e);
+    }
+    return e->code;
 }
 
 /* The matrices in [at, at + n), and what is between them. */
-static void step_all(struct vl_engine *g, int64_t at, int64_t n, const struct rule *r)
+static int step_all(struct vl_engine *g, int64_t at, int64_t n, const struct rule *r,
+                    struct vl_err *e)
 {
     int64_t end = at + n;
 
+    g->kept = 0;
     for (int64_t i = 0; i < g->matrices; i++) {
         const struct vl_matrix *m = &g->matrix[i];
 
         if (m->off < at || m->off >= end)
             continue;
-        step(g, at, m->off - at, NULL, r);
-        step(g, m->off, m->n, m->w, r);
-        at = m->off + m->n;
+        if (step_rows(g, at, m->off - at, 1, NULL, r, e) ||
+            step_rows(g, m->off, m->rows, m->cols, m->w, r, e))
+            return e->code;
+        at = m->off + m->rows * m->cols;
     }
-    step(g, at, end - at, NULL, r);
-    g->kept = 0;
+    return step_rows(g, at, end - at, 1, NULL, r, e);
 }
 
-void vl_engine_adamw(struct vl_engine *g, int64_t at, int64_t n, const struct vl_adamw *o,
-                     int64_t *changed)
+int vl_engine_adamw(struct vl_engine *g, int64_t at, int64_t n, const struct vl_adamw *o,
+                    int64_t *changed, struct vl_err *e)
 {
-    step_all(g, at, n, &(struct rule){ .adamw = o, .changed = changed });
+    return step_all(g, at, n, &(struct rule){ .adamw = o, .changed = changed }, e);
 }
 
-void vl_engine_sgd(struct vl_engine *g, int64_t at, int64_t n, const struct vl_sgd *o,
-                   int64_t *changed)
+int vl_engine_sgd(struct vl_engine *g, int64_t at, int64_t n, const struct vl_sgd *o,
+                  int64_t *changed, struct vl_err *e)
 {
-    step_all(g, at, n, &(struct rule){ .sgd = o, .changed = changed });
+    return step_all(g, at, n, &(struct rule){ .sgd = o, .changed = changed }, e);
 }

@@ -31,7 +31,15 @@ struct vl_acts {
 /* A packed parameter of the slabs. */
 struct vl_matrix {
     struct vl_weight *w;
-    int64_t off, n;
+    int64_t off, rows, cols;
+};
+
+/* The optimizer's moments (moments.c). */
+struct vl_moments {
+    float *dev[VL_MAX_MOMENTS]; /* (count); in a file: (window) */
+    int64_t window;             /* floats; 0: no file */
+    int fd;                     /* of the file: slabs of count floats, end to end */
+    float *room;                /* host (window), where the device's memory is not the host's */
 };
 
 struct vl_work {
@@ -57,7 +65,8 @@ struct vl_engine {
     struct vl_engine_opts opt;
     struct vl_backend *be;
     int64_t count;
-    float *params, *grads, *moment[VL_MAX_MOMENTS]; /* dev (count) */
+    float *params, *grads; /* dev (count) */
+    struct vl_moments moments;
     /* the gradient (grads.c) */
     int fresh;                /* no backward pass yet: matrices hold anything */
     float *dembed;            /* dev (V, C): input-side gradient of a tied embedding, else NULL */
@@ -127,6 +136,13 @@ void vl_body_forward(struct vl_engine *g, const struct vl_packed *p, const struc
 int vl_grads_new(struct vl_engine *g, struct vl_err *e) VL_MUST_CHECK;
 void vl_grads_matrices(struct vl_engine *g);
 void vl_grads_embed(struct vl_engine *g, const float *dx);
+/* Moments of zeros; and their bytes of memory. */
+int vl_moments_new(struct vl_engine *g, struct vl_err *e) VL_MUST_CHECK;
+void vl_moments_free(struct vl_engine *g);
+size_t vl_moments_bytes(const struct vl_config *c, const struct vl_engine_opts *o, int64_t count);
+/* Those in a file: floats [at, at + n), n <= window, of all moments into dev, and back. */
+int vl_moments_read(struct vl_engine *g, int64_t at, int64_t n, struct vl_err *e) VL_MUST_CHECK;
+int vl_moments_write(struct vl_engine *g, int64_t at, int64_t n, struct vl_err *e) VL_MUST_CHECK;
 struct vl_attn vl_layer_attn(const struct vl_config *c, enum vl_compute ct, int64_t l);
 
 #endif

@@ -212,10 +212,12 @@ int vl_tensors_read(const struct vl_model *m, const struct vl_weight_files *file
     return e->code;
 }
 
-void vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
+int vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x, struct vl_err *e)
 {
     const struct vl_slab *s = arg;
     const struct vl_param *p = &s->m->param[i];
 
+    (void)e;
     memcpy(s->x + p->offset + row * p->cols, x, (size_t)(n * p->cols) * sizeof *x);
+    return 0;
 }

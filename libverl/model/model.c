@@ -168,25 +168,43 @@ struct vl_piece *vl_model_pieces(const struct vl_model *m, int64_t *n)
     return out;
 }
 
+XXH3_state_t *vl_hash_new(void)
+{
+    XXH3_state_t *h = XXH3_createState();
+
+    if (!h)
+        vl_oom(1024);
+    XXH3_128bits_reset(h);
+    return h;
+}
+
+void vl_hash_param(XXH3_state_t *h, const struct vl_param *p)
+{
+    int64_t shape[2] = { p->rows, p->cols };
+
+    XXH3_128bits_update(h, p->name, strlen(p->name) + 1);
+    XXH3_128bits_update(h, shape, sizeof shape);
+}
+
+void vl_hash_end(XXH3_state_t *h, char hex[33])
+{
+    XXH128_hash_t sum = XXH3_128bits_digest(h);
+
+    XXH3_freeState(h);
+    snprintf(hex, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)sum.high64, (uint64_t)sum.low64);
+}
+
 void vl_tensors_hash(const struct vl_model *m, const float *slab, char hex[33])
 {
-    XXH3_state_t *s = XXH3_createState();
-    XXH128_hash_t h;
+    XXH3_state_t *h = vl_hash_new();
 
-    if (!s)
-        vl_oom(1024);
-    XXH3_128bits_reset(s);
     for (int64_t i = 0; i < m->nparam; i++) {
         const struct vl_param *p = &m->param[i];
-        int64_t shape[2] = { p->rows, p->cols };
 
-        XXH3_128bits_update(s, p->name, strlen(p->name) + 1);
-        XXH3_128bits_update(s, shape, sizeof shape);
-        XXH3_128bits_update(s, slab + p->offset, (size_t)(p->rows * p->cols) * 4);
+        vl_hash_param(h, p);
+        XXH3_128bits_update(h, slab + p->offset, (size_t)(p->rows * p->cols) * 4);
     }
-    h = XXH3_128bits_digest(s);
-    XXH3_freeState(s);
-    snprintf(hex, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
+    vl_hash_end(h, hex);
 }
 
 void vl_model_hash(struct vl_model *m)

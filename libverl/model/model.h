@@ -103,9 +103,16 @@ int vl_model_open(struct vl_model **m, const char *path, enum vl_head head, int 
  * row of every parameter once, row a multiple of VL_BLOCK_ROWS (backend.h). x is put's until it
  * returns. Several threads call it at once. */
 struct vl_sink {
-    void (*put)(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
+    int (*put)(void *arg, int64_t i, int64_t row, int64_t n, const float *x, struct vl_err *e);
     void *arg;
     int threads; /* 0: OpenMP's number */
+};
+
+/* Where a slab comes from while it is written: get returns floats [at, at + n) of it, from where they
+ * are or filled into room (n floats), until the next call; NULL and an error. */
+struct vl_origin {
+    const float *(*get)(void *arg, int64_t at, int64_t n, float *room, struct vl_err *e);
+    void *arg;
 };
 
 /* Reads the weights of a model that was opened without them, each byte once, into `to` alone (NULL:

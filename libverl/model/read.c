@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #define BLOCK ((int64_t)128 << 10) /* floats that a block aims at: a quarter of a 2 MB cache */
 #define TEAM  ((int64_t)1 << 20)   /* fewer floats are read sooner than a team starts */
@@ -51,8 +50,8 @@ static uint32_t bits(float x)
     return (uint32_t)vl_float_bits(x);
 }
 
-/* The index of the first that is not finite, or -1. An exponent of all ones carries into the sign. */
-static int64_t not_finite(const float *x, int64_t n)
+/* An exponent of all ones carries into the sign. */
+int64_t vl_not_finite(const float *x, int64_t n)
 {
     int64_t i = 0;
 
@@ -89,7 +88,7 @@ static int read_floats(const struct vl_source *s, int64_t first, int64_t n, floa
         widen_bf16(x, raw, n);
     else if (t->dtype == VL_F16)
         widen_f16(x, raw, n);
-    bad = not_finite(x, n);
+    bad = vl_not_finite(x, n);
     if (bad >= 0)
         return vl_fail(e, VL_E_DATA,
                        "%s: tensor %s: element %" PRId64 " is %f; weights must be "
@@ -164,12 +163,8 @@ static int fill(const struct pass *s, const struct block *b, float *x, uint16_t 
 static void add_to_hash(XXH3_state_t *h, const struct vl_param *p, const struct block *b,
                         const float *x)
 {
-    int64_t shape[2] = { p->rows, p->cols };
-
-    if (!b->row) {
-        XXH3_128bits_update(h, p->name, strlen(p->name) + 1);
-        XXH3_128bits_update(h, shape, sizeof shape);
-    }
+    if (!b->row)
+        vl_hash_param(h, p);
     XXH3_128bits_update(h, x, (size_t)(b->n * p->cols) * sizeof *x);
 }
 
@@ -192,7 +187,7 @@ static void run(const struct pass *s, int threads, XXH3_state_t *h, struct vl_er
 #pragma omp atomic read
             skip = stop;
             if (!skip && !fill(s, b, x, raw, &own) && s->to)
-                s->to->put(s->to->arg, b->param, b->row, b->n, x);
+                (void)!s->to->put(s->to->arg, b->param, b->row, b->n, x, &own);
 #pragma omp ordered
             {
                 if (own.code && !e->code) {
@@ -214,18 +209,14 @@ int vl_read_pieces(const struct vl_model *m, const struct vl_piece *piece,
                    struct vl_err *e)
 {
     struct pass s = { .m = m, .piece = piece, .source = source, .to = to };
-    XXH3_state_t *h = XXH3_createState();
-    XXH128_hash_t sum;
+    XXH3_state_t *h = vl_hash_new();
+    char sum[33];
 
-    if (!h)
-        vl_oom(sizeof s);
     cut(&s);
-    XXH3_128bits_reset(h);
     run(&s, to && to->threads ? to->threads : omp_get_max_threads(), h, e);
-    sum = XXH3_128bits_digest(h);
+    vl_hash_end(h, sum);
     if (!e->code)
-        snprintf(hash, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)sum.high64, (uint64_t)sum.low64);
-    XXH3_freeState(h);
+        memcpy(hash, sum, sizeof sum);
     free(s.block);
     return e->code;
 }

@@ -1,5 +1,5 @@
 /* save.c - writing a model directory that transformers and vLLM load as it is. See model.h. */
-#include "libverl/model/tensors.h"
+#include "libverl/model/read.h"
 
 #include "formats/json.h"
 #include "formats/safetensors.h"
@@ -75,33 +75,87 @@ static int header(struct vl_buf *out, const struct vl_piece *p, int64_t np, cons
     return e->code;
 }
 
+/* A new file that has its header; -1. */
+static int create(const struct vl_piece *p, int64_t np, const char *path, const char *dtype,
+                  struct vl_err *e)
+{
+    struct vl_buf head = { 0 };
+    int fd = -1;
+
+    if (!header(&head, p, np, dtype, e)) {
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0)
+            vl_fail_errno(e, VL_E_CREATE, "%s: cannot create", path);
+        else
+            (void)!put(fd, head.s, head.n, path, e);
+    }
+    vl_buf_free(&head);
+    return fd;
+}
+
+static int finish(int fd, const char *path, struct vl_err *e)
+{
+    if (fd >= 0 && !e->code && fsync(fd))
+        vl_fail_errno(e, VL_E_IO, "%s: cannot fsync", path);
+    if (fd >= 0 && close(fd) && !e->code)
+        vl_fail_errno(e, VL_E_IO, "%s: cannot close", path);
+    return e->code;
+}
+
 int vl_tensors_write(const struct vl_piece *p, int64_t np, const float *slab, const char *path,
                      const char *dtype, struct vl_err *e)
 {
     uint16_t *block = vl_alloc(sizeof *block * (size_t)BLOCK);
-    struct vl_buf head = { 0 };
-    int fd = -1;
+    int fd = create(p, np, path, dtype, e);
 
-    if (header(&head, p, np, dtype, e))
-        goto out;
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        vl_fail_errno(e, VL_E_CREATE, "%s: cannot create", path);
-        goto out;
-    }
-    if (put(fd, head.s, head.n, path, e))
-        goto out;
-    for (int64_t i = 0; i < np; i++)
-        if (put_floats(fd, slab + p[i].at, p[i].n, dtype, block, path, e))
-            goto out;
-    if (fsync(fd))
-        vl_fail_errno(e, VL_E_IO, "%s: cannot fsync", path);
-out:
-    if (fd >= 0 && close(fd))
-        vl_fail_errno(e, VL_E_IO, "%s: cannot close", path);
-    vl_buf_free(&head);
+    for (int64_t i = 0; i < np && !e->code; i++)
+        (void)!put_floats(fd, slab + p[i].at, p[i].n, dtype, block, path, e);
     free(block);
-    return e->code;
+    return finish(fd, path, e);
+}
+
+/* A parameter's pieces lie end to end in the slab and in the file. */
+static int stream_param(const struct vl_param *p, const struct vl_origin *x, const char *what,
+                        int fd, const char *path, float *room, XXH3_state_t *h, struct vl_err *e)
+{
+    int64_t all = p->rows * p->cols;
+
+    vl_hash_param(h, p);
+    for (int64_t at = 0, n, bad; at < all; at += n) {
+        const float *f;
+
+        n = all - at < BLOCK ? all - at : BLOCK;
+        f = x->get(x->arg, p->offset + at, n, room, e);
+        if (!f)
+            return e->code;
+        bad = vl_not_finite(f, n);
+        if (bad >= 0)
+            return vl_fail(e, VL_E_DATA,
+                           "%s of %s is %f at element %" PRId64
+                           " after the update; such a state is not saved (try a lower optim.lr)",
+                           what, p->name, (double)f[bad], at + bad);
+        XXH3_128bits_update(h, f, (size_t)n * sizeof *f);
+        if (put(fd, f, (size_t)n * sizeof *f, path, e))
+            return e->code;
+    }
+    return 0;
+}
+
+int vl_tensors_stream(const struct vl_model *m, const struct vl_origin *x, const char *what,
+                      const char *path, char hash[33], struct vl_err *e)
+{
+    int64_t np;
+    struct vl_piece *p = vl_model_pieces(m, &np);
+    float *room = vl_alloc((size_t)BLOCK * sizeof *room);
+    XXH3_state_t *h = vl_hash_new();
+    int fd = create(p, np, path, "F32", e);
+
+    for (int64_t i = 0; i < m->nparam && !e->code; i++)
+        (void)!stream_param(&m->param[i], x, what, fd, path, room, h, e);
+    vl_hash_end(h, hash);
+    free(room);
+    free(p);
+    return finish(fd, path, e);
 }
 
 /* End of the shard that starts at piece `first`: as many pieces as fit, one at least. */

@@ -167,84 +167,46 @@ static char *record_text(const struct vl_state_record *r)
     return vl_buf_detach(&b);
 }
 
-static int check_finite(const struct vl_model *m, const float *x, const char *what,
-                        struct vl_err *e)
-{
-    for (int64_t i = 0; i < m->nparam; i++) {
-        const struct vl_param *p = &m->param[i];
-
-        for (int64_t k = 0; k < p->rows * p->cols; k++) {
-            uint32_t u;
-
-            memcpy(&u, &x[p->offset + k], 4);
-            if ((u & 0x7f800000) == 0x7f800000)
-                return vl_fail(e, VL_E_DATA,
-                               "%s of %s is %f at element %" PRId64
-                               " after the update; such a state is not saved (try a lower "
-                               "optim.lr)",
-                               what, p->name, (double)x[p->offset + k], k);
-        }
-    }
-    return 0;
-}
-
-static int write_slabs(const struct vl_model *m, const float *params,
-                       const float *const moment[VL_MOMENT_KINDS], const char *aside,
+/* The files of weights and moments, and their hashes. */
+static int write_slabs(const struct vl_model *m, struct vl_state_record *rec,
+                       const struct vl_origin *params,
+                       const struct vl_origin moment[VL_MOMENT_KINDS], const char *aside,
                        struct vl_err *e)
 {
-    int64_t n;
-    struct vl_piece *p = vl_model_pieces(m, &n);
     char *path = vl_asprintf("%s/params.safetensors", aside);
 
-    if (!vl_tensors_write(p, n, params, path, "F32", e))
+    if (!vl_tensors_stream(m, params, "weight", path, rec->hash, e))
         vl_stop_at("state-params");
     free(path);
     for (int i = 0; i < VL_MOMENT_KINDS && !e->code; i++) {
-        if (!moment[i])
+        rec->moment_hash[i][0] = 0;
+        if (!moment[i].get)
             continue;
         path = vl_asprintf("%s/%s.safetensors", aside, vl_moment_name[i]);
-        if (!vl_tensors_write(p, n, moment[i], path, "F32", e))
+        if (!vl_tensors_stream(m, &moment[i], vl_moment_name[i], path, rec->moment_hash[i], e))
             vl_stop_at("state-moments");
         free(path);
     }
-    free(p);
     return e->code;
-}
-
-static int hash_slabs(const struct vl_model *m, struct vl_state_record *rec, const float *params,
-                      const float *const moment[VL_MOMENT_KINDS], struct vl_err *e)
-{
-    if (check_finite(m, params, "weight", e))
-        return e->code;
-    vl_tensors_hash(m, params, rec->hash);
-    for (int i = 0; i < VL_MOMENT_KINDS; i++) {
-        rec->moment_hash[i][0] = 0;
-        if (moment[i] && check_finite(m, moment[i], vl_moment_name[i], e))
-            return e->code;
-        if (moment[i])
-            vl_tensors_hash(m, moment[i], rec->moment_hash[i]);
-    }
-    return 0;
 }
 
 /* Makes DIR/vN whole: aside, files, record, publish. m gives layout, configs and tokenizer files. */
 static int publish(const char *dir, const struct vl_model *m, struct vl_state_record *rec,
-                   const float *params, const float *const moment[VL_MOMENT_KINDS], int link,
-                   struct vl_err *e)
+                   const struct vl_origin *params, const struct vl_origin moment[VL_MOMENT_KINDS],
+                   int link, struct vl_err *e)
 {
     char *aside = vl_asprintf("%s/.aside-%d", dir, (int)getpid()), *text = NULL, *path = NULL;
 
-    if (hash_slabs(m, rec, params, moment, e) || vl_fs_remove(aside, e))
+    if (vl_fs_remove(aside, e))
         goto out;
     if (mkdir(aside, 0777)) {
         vl_fail_errno(e, VL_E_CREATE, "%s: cannot make the directory", aside);
         goto out;
     }
     vl_aside_add(aside);
-    text = record_text(rec);
     path = vl_asprintf("%s/state.json", aside);
-    if (write_slabs(m, params, moment, aside, e) ||
-        vl_model_save_configs(m, aside, "F32", m->dir, e) ||
+    if (write_slabs(m, rec, params, moment, aside, e) ||
+        vl_model_save_configs(m, aside, "F32", m->dir, e) || !(text = record_text(rec)) ||
         vl_fs_write(path, text, strlen(text), e) ||
         vl_version_publish(dir, aside, rec->version, link, "state", e)) {
         struct vl_err ignored = { 0 };
@@ -260,8 +222,9 @@ out:
     return e->code;
 }
 
-int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
-                     const float *const moment[VL_MOMENT_KINDS], int64_t keep, struct vl_err *e)
+int vl_state_publish(struct vl_state *s, struct vl_state_record *rec,
+                     const struct vl_origin *params, const struct vl_origin moment[VL_MOMENT_KINDS],
+                     int64_t keep, struct vl_err *e)
 {
     int64_t n, *v = vl_version_list(s->dir, &n);
 
@@ -277,25 +240,33 @@ int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const floa
     return 0;
 }
 
+static const float *slab_get(void *arg, int64_t at, int64_t n, float *room, struct vl_err *e)
+{
+    (void)n, (void)room, (void)e;
+    return (const float *)arg + at;
+}
+
+static const float *zeros_get(void *arg, int64_t at, int64_t n, float *room, struct vl_err *e)
+{
+    (void)arg, (void)at, (void)e;
+    return memset(room, 0, (size_t)n * sizeof *room);
+}
+
 /* v000000 from a model directory. */
 static int fill(const char *dir, const char *model, enum vl_head head, struct vl_err *e)
 {
     struct vl_state_record rec = { .parent = -1 };
     struct vl_model *m;
-    float *zero = NULL;
 
     if (vl_model_open(&m, model, head, 1, e))
         return e->code;
+    struct vl_origin params = { slab_get, m->slab };
+    const struct vl_origin moment[VL_MOMENT_KINDS] = {
+        [VL_EXP_AVG] = { .get = zeros_get }, [VL_EXP_AVG_SQ] = { .get = zeros_get }
+    };
     rec.role = vl_strdup(head == VL_HEAD_VALUE ? "critic" : "actor");
-    if (!vl_try_alloc(&zero, (size_t)m->count, sizeof(float), "moments", e)) {
-        const float *const moment[VL_MOMENT_KINDS] = {
-            [VL_EXP_AVG] = zero, [VL_EXP_AVG_SQ] = zero
-        };
-
-        if (publish(dir, m, &rec, m->slab, moment, 1, e))
-            vl_err_prefix(e, "filling the train state from %s", model);
-    }
-    free(zero);
+    if (publish(dir, m, &rec, &params, moment, 1, e))
+        vl_err_prefix(e, "filling the train state from %s", model);
     vl_state_record_free(&rec);
     vl_model_free(m);
     return e->code;

@@ -79,13 +79,13 @@ int vl_state_open(struct vl_state *s, enum vl_head head, struct vl_err *e) VL_MU
 int vl_state_moment(struct vl_state *s, int which, const struct vl_sink *to,
                     struct vl_err *e) VL_MUST_CHECK;
 
-/* Publishes the next unused version from host slabs and moves the link (unless link_stays); fills rec->version and the
- * hashes. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.
+/* Publishes the next unused version and moves the link (unless link_stays); fills rec->version and the
+ * hashes. A moment without a get is not there. Values that are not finite are VL_E_DATA naming the tensor: such a state is never saved.
  * Keeps the newest `keep` versions, the parent, and linked ones. Needs the lock.
  * Stop points: state-params, state-moments, state-written, state-renamed, state-linked, state-pruned. */
-int vl_state_publish(struct vl_state *s, struct vl_state_record *rec, const float *params,
-                     const float *const moment[VL_MOMENT_KINDS], int64_t keep,
-                     struct vl_err *e) VL_MUST_CHECK;
+int vl_state_publish(struct vl_state *s, struct vl_state_record *rec,
+                     const struct vl_origin *params, const struct vl_origin moment[VL_MOMENT_KINDS],
+                     int64_t keep, struct vl_err *e) VL_MUST_CHECK;
 void vl_state_close(struct vl_state *s);
 
 #endif

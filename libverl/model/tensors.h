@@ -39,12 +39,18 @@ struct vl_slab {
     const struct vl_model *m;
     float *x;
 };
-void vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x);
+int vl_slab_put(void *arg, int64_t i, int64_t row, int64_t n, const float *x, struct vl_err *e);
 
 /* Writes pieces [p0, p0 + np) of slab as one new safetensors file, fsynced. dtype "F32", "BF16",
  * "F16" (rounded to nearest even). */
 int vl_tensors_write(const struct vl_piece *p0, int64_t np, const float *slab, const char *path,
                      const char *dtype, struct vl_err *e) VL_MUST_CHECK;
+
+/* Writes all of m's slab from x as one new F32 file, fsynced, and hashes it on the way, as
+ * vl_tensors_hash. A value that is not finite is VL_E_DATA naming `what` ("weight") and tensor: the
+ * file is then unfinished. */
+int vl_tensors_stream(const struct vl_model *m, const struct vl_origin *x, const char *what,
+                      const char *path, char hash[33], struct vl_err *e) VL_MUST_CHECK;
 
 /* XXH3-128 of the names, shapes and fp32 bytes of slab as 32 hex digits. */
 void vl_tensors_hash(const struct vl_model *m, const float *slab, char hex[33]);

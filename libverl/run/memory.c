@@ -87,6 +87,15 @@ static int by_recompute(struct trial *t, struct vl_buf *b)
     return 1;
 }
 
+static int by_offload(struct trial *t, struct vl_buf *b)
+{
+    if (!t->m->offload || t->o.offload)
+        return 0;
+    t->o.offload = "";
+    put_option(b, t->m->offload, "");
+    return 1;
+}
+
 static int by_cache(struct trial *t, struct vl_buf *b)
 {
     size_t rest = need(t) - t->cache;
@@ -123,8 +132,10 @@ static int by_int8(struct trial *t, struct vl_buf *b)
 }
 
 typedef int remedy(struct trial *t, struct vl_buf *b);
-static remedy *const all[] = { by_tokens, by_recompute, by_cache, by_compute, by_int8 };
-static remedy *const strong[] = { by_recompute, by_compute, by_int8, by_tokens, by_cache };
+static remedy *const all[] = { by_tokens, by_recompute, by_offload, by_cache, by_compute, by_int8 };
+static remedy *const strong[] = {
+    by_recompute, by_offload, by_compute, by_int8, by_tokens, by_cache
+};
 #define REMEDIES (sizeof all / sizeof *all)
 
 /* Every remedy that is enough by itself. */
@@ -181,7 +192,11 @@ static void put_parts(struct vl_buf *b, const struct trial *t)
     w.cache = 0;
     weights = (double)need(&w) * 1e-6;
     pass = (double)(need(t) - t->cache) * 1e-6 - weights;
-    vl_buf_printf(b, "(weights%s %.1f MB", t->o.train ? ", gradients and moments" : "", weights);
+    vl_buf_printf(b, "(weights%s %.1f MB",
+                  !t->o.train    ? ""
+                  : t->o.offload ? " and gradients"
+                                 : ", gradients and moments",
+                  weights);
     if (t->cache)
         vl_buf_printf(b, ", KV cache %.1f MB", (double)t->cache * 1e-6);
     if (t->pass.N)

@@ -10,7 +10,7 @@ struct vl_memory {
     const char *tokens; /* of a pass */
     const char *rows; /* of a pass; not NULL: passes are cut by rows, and `tokens` is not heeded */
     int64_t least;    /* tokens of the smallest pass; 0: of the longest row */
-    const char *compute, *quantization, *recompute;
+    const char *compute, *quantization, *recompute, *offload;
     const char *hint;          /* said where nothing else helps, or NULL */
     size_t cache, cache_least; /* bytes of the KV cache: wanted, and without which nothing runs */
     const char *share;         /* of free memory that the cache may take */

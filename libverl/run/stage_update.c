@@ -217,7 +217,7 @@ static int load(struct job *j, struct vl_err *e)
     if (!vl_state_open(&j->s, role_head(u->o->role), e) &&
         !vl_engine_load(&f->eng, f->model, f->be, &eo, threads, e)) {
         for (int i = 0; i < u->optim.moments && !e->code; i++) {
-            struct vl_engine_slab slab = { f->be, f->model, vl_engine_moment(f->eng, i) };
+            struct vl_engine_slab slab = { f->eng, f->model, i };
             struct vl_sink to = { vl_engine_slab_put, &slab, threads };
 
             (void)!vl_state_moment(&j->s, u->optim.kind[i], &to, e);
@@ -261,24 +261,6 @@ static int prepare(struct job *j, struct vl_err *e)
     return load(j, e);
 }
 
-/* Host copy of a device slab: the slab itself where the device is the host. */
-static int host_slab(struct vl_update *u, float *dev, const float **host, float **owned,
-                     struct vl_err *e)
-{
-    struct vl_backend *be = u->f.be;
-    size_t n = (size_t)u->f.model->count;
-
-    *owned = NULL;
-    *host = be->host(be->ctx, dev);
-    if (*host)
-        return 0;
-    if (vl_try_alloc(owned, n, sizeof(float), "a copy of the weights", e))
-        return e->code;
-    be->download(be->ctx, *owned, dev, n * sizeof(float));
-    *host = *owned;
-    return 0;
-}
-
 /* Publishes the weights as they are after `done` steps. Collective; rank 0 works. */
 static int publish(struct job *j, int64_t done, const char *metrics, struct vl_err *e)
 {
@@ -290,8 +272,8 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
                                  .optimizer_steps = u->t,
                                  .skipped = j->s.rec.skipped + j->sum.skipped,
                                  .skipped_in_row = j->sum.in_row };
-    float *owned[1 + VL_MAX_MOMENTS] = { NULL };
-    const float *params, *moment[VL_MOMENT_KINDS] = { NULL };
+    struct vl_engine_slab slab[1 + VL_MAX_MOMENTS];
+    struct vl_origin params = { vl_engine_slab_get, &slab[0] }, moment[VL_MOMENT_KINDS] = { 0 };
     double t0 = vl_now();
 
     if (u->x->comm.rank == 0) {
@@ -304,11 +286,12 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
         if (done < j->plan.steps)
             r.progress = vl_totals_text(&j->sum, done, j->plan.steps);
         r.optimizer = vl_strdup(vl_optim_name(&u->optim));
-        (void)!host_slab(u, vl_engine_params(u->f.eng), &params, &owned[0], e);
-        for (int i = 0; i < u->optim.moments && !e->code; i++)
-            (void)!host_slab(u, vl_engine_moment(u->f.eng, i), &moment[u->optim.kind[i]],
-                             &owned[1 + i], e);
-        if (!e->code && !vl_state_publish(&j->s, &r, params, moment, u->o->keep, e)) {
+        slab[0] = (struct vl_engine_slab){ u->f.eng, u->f.model, VL_WEIGHTS };
+        for (int i = 0; i < u->optim.moments; i++) {
+            slab[1 + i] = (struct vl_engine_slab){ u->f.eng, u->f.model, i };
+            moment[u->optim.kind[i]] = (struct vl_origin){ vl_engine_slab_get, &slab[1 + i] };
+        }
+        if (!vl_state_publish(&j->s, &r, &params, moment, u->o->keep, e)) {
             vl_info(&u->x->log, "%s/v%06" PRId64 ": published (hash %s)", j->s.dir, r.version,
                     r.hash);
             if (j->s.link_stays)
@@ -317,8 +300,6 @@ static int publish(struct job *j, int64_t done, const char *metrics, struct vl_e
                         strcmp(j->s.last.hash, r.hash) ? "" : ", which has the same weights");
         }
         j->made = e->code ? -1 : vl_state_twin(&j->s, &r);
-        for (int i = 0; i <= VL_MAX_MOMENTS; i++)
-            free(owned[i]);
         vl_state_record_free(&r);
     }
     vl_timing_add(&u->x->timing, VL_PHASE_WRITE, vl_now() - t0, 0);

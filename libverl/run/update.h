@@ -51,6 +51,7 @@ struct vl_update_opts {
     int share_prompts;   /* rows that follow each other compute an equal prompt once */
     const char *compute;
     int recompute;
+    int offload; /* the optimizer's moments stay in a file beside the state */
     /* losses */
     double temperature;
     struct vl_pg_opts pg;
@@ -179,8 +180,9 @@ const char *vl_optim_name(const struct vl_optim *m);
 /* Refuses a state whose moments are another optimizer's, once it has stepped. */
 int vl_optim_fits(const struct vl_optim *m, const struct vl_state *s,
                   struct vl_err *e) VL_MUST_CHECK;
-/* One step on all weights: rate, clip coefficient. */
-void vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *changed);
+/* One step on all weights: rate, clip coefficient. VL_E_IO of moments in a file. */
+int vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *changed,
+                  struct vl_err *e) VL_MUST_CHECK;
 
 /* Warns of options that cannot act with the others given. */
 void vl_update_warn_idle(const struct vl_update *u);

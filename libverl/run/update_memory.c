@@ -12,9 +12,11 @@
 
 struct vl_engine_opts vl_update_engine_opts(const struct vl_update *u)
 {
-    return (struct vl_engine_opts){
-        .compute = u->f.compute, .train = 1, .moments = u->optim.moments, .recompute = u->recompute
-    };
+    return (struct vl_engine_opts){ .compute = u->f.compute,
+                                    .train = 1,
+                                    .moments = u->optim.moments,
+                                    .recompute = u->recompute,
+                                    .offload = u->o->offload ? u->x->common->state : NULL };
 }
 
 static void how(struct vl_update *u)
@@ -23,6 +25,7 @@ static void how(struct vl_update *u)
 
     vl_infer_options(u->x, &u->f, &o->cut, &o->micro_batch, &o->compute);
     u->f.mem.recompute = vl_parsed_how(u->x->parsed, &o->recompute);
+    u->f.mem.offload = u->optim.moments ? vl_parsed_how(u->x->parsed, &o->offload) : NULL;
 }
 
 void vl_update_check_memory(struct vl_update *u, const struct vl_extent *pass, struct vl_err *e)

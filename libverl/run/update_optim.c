@@ -92,8 +92,8 @@ int vl_optim_fits(const struct vl_optim *m, const struct vl_state *s, struct vl_
     return e->code;
 }
 
-static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, double lr,
-                     double scale, int64_t *changed)
+static int step_run(struct vl_update *u, int64_t at, int64_t n, double decay, double lr,
+                    double scale, int64_t *changed, struct vl_err *e)
 {
     const struct vl_optim *m = &u->optim;
     struct vl_engine *g = u->f.eng;
@@ -107,7 +107,7 @@ static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, d
                             .t = u->t,
                             .grad_scale = (float)scale };
 
-        vl_engine_sgd(g, at, n, &o, changed);
+        return vl_engine_sgd(g, at, n, &o, changed, e);
     } else {
         struct vl_adamw o = { .lr = (float)lr,
                               .beta1 = (float)m->beta[0],
@@ -118,11 +118,11 @@ static void step_run(struct vl_update *u, int64_t at, int64_t n, double decay, d
                               .t = u->t,
                               .grad_scale = (float)scale };
 
-        vl_engine_adamw(g, at, n, &o, changed);
+        return vl_engine_adamw(g, at, n, &o, changed, e);
     }
 }
 
-void vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *changed)
+int vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *changed, struct vl_err *e)
 {
     const struct vl_model *m = u->f.model;
     int all = !strcmp(u->o->decay, "all");
@@ -132,7 +132,9 @@ void vl_optim_step(struct vl_update *u, double lr, double scale, int64_t *change
 
         for (j = i + 1; j < m->nparam && (all || m->param[j].decay == m->param[i].decay); j++)
             ;
-        step_run(u, at, (j < m->nparam ? m->param[j].offset : m->count) - at,
-                 all || m->param[i].decay ? u->o->weight_decay : 0, lr, scale, changed);
+        if (step_run(u, at, (j < m->nparam ? m->param[j].offset : m->count) - at,
+                     all || m->param[i].decay ? u->o->weight_decay : 0, lr, scale, changed, e))
+            break;
     }
+    return e->code;
 }

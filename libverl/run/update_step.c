@@ -394,7 +394,9 @@ int vl_update_step(struct vl_update *u, const int64_t *rows, int64_t n, double l
     }
     u->t++;
     t1 = vl_now();
-    vl_optim_step(u, lr, scale, &r->changed);
+    (void)!vl_optim_step(u, lr, scale, &r->changed, e);
+    if (vl_comm_agree(comm, e))
+        return e->code;
     vl_timing_add(clock, VL_PHASE_PASSES, t1 - t0, 0);
     vl_timing_add(clock, VL_PHASE_OPTIMIZER, vl_now() - t1, 0);
     vl_timing_add(clock, VL_PHASE_WORK, vl_now() - t0, r->tokens);

@@ -1,12 +1,14 @@
 /* bench_engine.c - how fast the engine is on a batch of given shape, without start, files or text.
  *
  *   bench_engine KIND -m MODEL [-r ROWS] [-p PROMPT] [-g LONGEST] [-l SHORTEST] [-n GROUP]
- *                [-c fp32|bf16|amx|half] [-w full|int8] [-t THREADS] [-i SECONDS] [-s SAMPLES]
+ *                [-c fp32|bf16|amx|half] [-w full|int8] [-o DIR] [-t THREADS] [-i SECONDS]
+ *                [-s SAMPLES]
  *
  *   decode   steps of vl_generate in which every row draws a token: drawn tokens a second
  *   rollout  all of vl_generate, prompts included: response tokens a second
  *   logp     log-probs of the responses: the batch's valid tokens a second
- *   train    the same and backward, clipping, AdamW, packing the weights anew: likewise
+ *   train    the same and backward, clipping, AdamW, packing the weights anew: likewise; with -o the
+ *            moments in a file of DIR
  *
  * Response i of a group of n has l + (g - l) (2i + 1)^2 / (4 n^2) tokens: with -l 16 -g 256 some 60 %
  * of the padded response cells are padding. Rows of a group have the same prompt. Valid tokens are
@@ -38,7 +40,7 @@
 enum { PASS_TOKENS = 2048, TRAIN_TOKENS = 512, PREFILL_TOKENS = 8192 };
 
 struct bench {
-    const char *model_dir;
+    const char *model_dir, *offload;
     int64_t rows, prompt, longest, shortest, group, threads, samples;
     enum vl_compute compute;
     int half; /* whichever of bf16 and amx is faster here */
@@ -170,7 +172,8 @@ static int run_train(struct bench *b, struct iteration *it, struct vl_err *e)
                           .t = ++b->steps,
                           .grad_scale = norm > 1 ? (float)(1 / norm) : 1 };
 
-    vl_engine_adamw(g, 0, b->model->count, &o, &changed);
+    if (vl_engine_adamw(g, 0, b->model->count, &o, &changed, e))
+        return e->code;
     it->seconds = vl_now() - t;
     it->tokens = b->valid;
     return changed ? 0 : vl_fail(e, VL_E_BUG, "the step changed no weight");
@@ -262,7 +265,9 @@ static const struct kind {
 
 static int open_all(struct bench *b, const struct kind *k, struct vl_err *e)
 {
-    struct vl_engine_opts o = { .int8 = b->int8, .train = k->train, .moments = k->train ? 2 : 0 };
+    struct vl_engine_opts o = {
+        .int8 = b->int8, .train = k->train, .moments = k->train ? 2 : 0, .offload = b->offload
+    };
 
     if (vl_model_open(&b->model, b->model_dir, VL_HEAD_LM, 0, e) ||
         vl_backend_cpu(&b->be, NULL, (int)b->threads, 1, e))
@@ -348,7 +353,7 @@ static int usage(void)
         stderr,
         "usage: bench_engine decode|rollout|logp|train -m MODEL [-r ROWS] [-p PROMPT]\n"
         "         [-g LONGEST] [-l SHORTEST] [-n GROUP] [-c fp32|bf16|amx|half] [-w full|int8]\n"
-        "         [-t THREADS] [-i SECONDS] [-s SAMPLES]\n");
+        "         [-o DIR] [-t THREADS] [-i SECONDS] [-s SAMPLES]\n");
     return VL_E_USAGE;
 }
 
@@ -372,6 +377,8 @@ static int parse(struct bench *b, const struct kind **k, int argc, char **argv)
                 return 0;
         } else if (argv[i][1] == 'm')
             b->model_dir = v;
+        else if (argv[i][1] == 'o')
+            b->offload = v;
         else if (argv[i][1] == 'i')
             b->least = atof(v);
         else if (argv[i][1] == 'c' && !strcmp(v, "half"))

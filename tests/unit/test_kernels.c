@@ -266,7 +266,7 @@ static void run_optim(struct vl_backend *be, struct vl_buf *out)
 
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
-    be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, &changed);
+    be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, 0, &changed);
     s = be->sumsq(be->ctx, g, n);
     kput(out, p, n);
     kput(out, m, n);

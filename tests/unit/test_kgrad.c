@@ -612,7 +612,7 @@ static int run_adamw(struct gcase *c)
         norms[t] = sqrt(be->sumsq(be->ctx, g, n));
         k = clip / (norms[t] + 1e-6);
         o.grad_scale = k < 1 ? (float)k : 1;
-        be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, &changed);
+        be->adamw(be->ctx, p, m, v, NULL, g, n, &o, NULL, 0, &changed);
         assert_int_equal(changed, n);
         for (int64_t i = 0; i < n; i++)
             after[t * n + i] = p[i];
@@ -638,7 +638,7 @@ static void test_adamw_unchanged(void **state)
     float big[5] = { 1, 2, INFINITY, 0, 1 }, nan[2] = { 1, NAN };
 
     (void)state;
-    kbest()->adamw(kbest()->ctx, p, m, v, NULL, g, 3, &o, NULL, &changed);
+    kbest()->adamw(kbest()->ctx, p, m, v, NULL, g, 3, &o, NULL, 0, &changed);
     assert_int_equal(changed, 6);
     assert_true(p[0] == 1 && p[1] < -2 && p[2] == 3);
     assert_true(isinf(kbest()->sumsq(kbest()->ctx, big, 5)));

@@ -83,9 +83,10 @@ struct taken {
     const char *path;
     void (*first)(const char *path);
     int came;
+    int refuse; /* the second parameter */
 };
 
-static void take(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
+static int take(void *arg, int64_t i, int64_t row, int64_t n, const float *x, struct vl_err *e)
 {
     struct taken *t = arg;
     const struct vl_param *p = &t->m->param[i];
@@ -95,7 +96,10 @@ static void take(void *arg, int64_t i, int64_t row, int64_t n, const float *x)
     if (row % VL_BLOCK_ROWS || (n % VL_BLOCK_ROWS && row + n != p->rows))
         abort();
     memcpy(t->slab + p->offset + row * p->cols, x, (size_t)(n * p->cols) * sizeof *x);
+    if (t->refuse && i == 1)
+        return vl_fail(e, VL_E_IO, "refused");
     __atomic_fetch_add(&t->rows[i], n, __ATOMIC_SEQ_CST);
+    return 0;
 }
 
 static int read_model(struct taken *t, int threads, struct vl_err *e)
@@ -254,6 +258,25 @@ static void test_shrinks(void **state)
     vl_model_free(m);
 }
 
+static void test_refused(void **state)
+{
+    struct vl_model *m = make("llama", "true", VL_HEAD_LM);
+
+    (void)state;
+    for (int threads = 1; threads < 4; threads += 2) {
+        char *dir = save(m, "F32", 0);
+        struct taken t = { .m = open_model(dir, VL_HEAD_LM, 0), .refuse = 1 };
+        struct vl_err e = { 0 };
+
+        assert_int_equal(read_model(&t, threads, &e), VL_E_IO);
+        assert_string_equal(e.msg, "refused");
+        assert_string_equal(t.m->hash, "");
+        free_taken(&t);
+        discard(dir);
+    }
+    vl_model_free(m);
+}
+
 static void test_changes(void **state)
 {
     struct vl_model *m = make("llama", "true", VL_HEAD_LM);
@@ -346,7 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),      cmocka_unit_test(test_packed),
         cmocka_unit_test(test_shrinks),    cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_stray_head),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_stray_head),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static void step(struct vl_backend *be, const struct config *c, float *p, float 
                             .nesterov = c->nesterov,
                             .t = t,
                             .grad_scale = (float)SCALE };
-        be->sgd(be->ctx, p, c->momentum != 0 ? s[0] : NULL, g, n, &o, w, changed);
+        be->sgd(be->ctx, p, c->momentum != 0 ? s[0] : NULL, g, n, &o, w, 0, changed);
     } else {
         struct vl_adamw o = { .lr = (float)LR,
                               .beta1 = (float)c->beta1,
@@ -64,7 +64,7 @@ static void step(struct vl_backend *be, const struct config *c, float *p, float 
                               .l2 = (float)c->l2,
                               .t = t,
                               .grad_scale = (float)SCALE };
-        be->adamw(be->ctx, p, s[0], s[1], c->amsgrad ? s[2] : NULL, g, n, &o, w, changed);
+        be->adamw(be->ctx, p, s[0], s[1], c->amsgrad ? s[2] : NULL, g, n, &o, w, 0, changed);
     }
 }
 

@@ -92,6 +92,12 @@ static void begin(struct vl_state *s, const struct dirs *d, int64_t from, int wa
     assert_int_equal(filled, want_filled);
 }
 
+static const float *get(void *arg, int64_t at, int64_t n, float *room, struct vl_err *e)
+{
+    (void)e;
+    return memcpy(room, (const float *)arg + at, (size_t)n * sizeof *room);
+}
+
 /* One "update": weights + delta, moments filled. */
 static int step(struct vl_state *s, const char *batch, int64_t from, float delta, int64_t keep,
                 struct vl_err *e)
@@ -114,10 +120,10 @@ static int step(struct vl_state *s, const char *batch, int64_t from, float delta
             moment_of[0][s->model->param[i].offset + k] += 1;
             moment_of[1][s->model->param[i].offset + k] += 2;
         }
-    const float *const moment[VL_MOMENT_KINDS] = {
-        [VL_EXP_AVG] = moment_of[0], [VL_EXP_AVG_SQ] = moment_of[1]
+    const struct vl_origin moment[VL_MOMENT_KINDS] = {
+        [VL_EXP_AVG] = { get, moment_of[0] }, [VL_EXP_AVG_SQ] = { get, moment_of[1] }
     };
-    rc = vl_state_publish(s, &r, s->model->slab, moment, keep, e);
+    rc = vl_state_publish(s, &r, &(struct vl_origin){ get, s->model->slab }, moment, keep, e);
     vl_state_record_free(&r);
     return rc;
 }
