@@ -34,12 +34,12 @@ static void scores(const struct vl_cpu *c, float *s, int64_t ld, const float *q,
                    const struct keys *k, int64_t c0, int64_t c1)
 {
     if (!k->page) {
-        c->k.mul(s + c0, ld, q, k->D, 1, k->kt + c0, k->tp, M, c1 - c0, k->D, 0);
+        c->k.mul(s + c0, ld, q, k->D, 1, k->kt + c0, k->tp, M, c1 - c0, k->D, 0, NULL);
         return;
     }
     for (int64_t j = c0; j < c1; j += VL_PAGE)
         c->k.mul(s + j, ld, q, k->D, 1, k->kcache + k->page[j / VL_PAGE] * k->page_floats, VL_PAGE,
-                 M, c1 - j < VL_PAGE ? c1 - j : VL_PAGE, k->D, 0);
+                 M, c1 - j < VL_PAGE ? c1 - j : VL_PAGE, k->D, 0, NULL);
 }
 
 /* o (M, D) += p (M, ld) times the values v of positions j .. j+n-1; row m takes the keys of [lo[m],

@@ -64,9 +64,9 @@ static void sum_dq(const struct work *w, int64_t M, int64_t c0, int64_t hi)
 
     if (c0 < pre)
         k->mul(w->dq, D, w->ds + c0, w->tp, 1, key + (w->s->prefix + c0) * w->width, w->width, M, D,
-               pre - c0, 0);
+               pre - c0, 0, NULL);
     k->mul(w->dq, D, w->ds + own, w->tp, 1, key + (w->s->row + own - pre) * w->width, w->width, M,
-           D, hi - own, c0 < pre);
+           D, hi - own, c0 < pre, NULL);
     k->scale(w->dq, w->a->scale, M * D);
 }
 
@@ -79,8 +79,8 @@ static void do_block(const struct work *w, int64_t r0, int64_t n)
     int64_t c0 = key_from(a, t0) & ~(int64_t)15, cn = hi - c0;
 
     load(w, r0, n);
-    k->mul(w->p + c0, tp, w->q, D, 1, w->kt + c0, tp, M, cn, D, 0);
-    k->mul(w->ds + c0, tp, w->g, D, 1, w->vt + c0, tp, M, cn, D, 0);
+    k->mul(w->p + c0, tp, w->q, D, 1, w->kt + c0, tp, M, cn, D, 0, NULL);
+    k->mul(w->ds + c0, tp, w->g, D, 1, w->vt + c0, tp, M, cn, D, 0, NULL);
     for (int64_t m = 0; m < M; m++) {
         int64_t t = t0 + m / w->G, row = w->s->row + r0 + m / w->G;
         int64_t hd = row * a->H + (int64_t)w->head * w->G + m % w->G;
@@ -93,8 +93,8 @@ static void do_block(const struct work *w, int64_t r0, int64_t n)
     for (int64_t i = 0; i < n; i++)
         memcpy(w->dqkv + (w->s->row + r0 + i) * w->width + (int64_t)w->head * w->G * D,
                w->dq + i * w->G * D, (size_t)(w->G * D) * sizeof(float));
-    k->mul(w->dk + c0 * D, D, w->ds + c0, 1, tp, w->q, D, cn, D, M, 1);
-    k->mul(w->dv + c0 * D, D, w->p + c0, 1, tp, w->g, D, cn, D, M, 1);
+    k->mul(w->dk + c0 * D, D, w->ds + c0, 1, tp, w->q, D, cn, D, M, 1, NULL);
+    k->mul(w->dv + c0 * D, D, w->p + c0, 1, tp, w->g, D, cn, D, M, 1, NULL);
 }
 
 /* One sequence, the accumulators of its own rows empty; those of a prefix are in front. */

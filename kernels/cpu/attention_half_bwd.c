@@ -88,7 +88,7 @@ static void mul(const struct job *j, float *c, int64_t ldc, const uint32_t *a, i
                 const uint32_t *b, int64_t ldb, int64_t M, int64_t N, int64_t K2, int add)
 {
     if (j->a->ct == VL_COMPUTE_BF16)
-        j->c->k.mul16(c, ldc, a, lda, b, ldb, M, N, K2, add);
+        j->c->k.mul16(c, ldc, a, lda, b, ldb, M, N, K2, add, NULL);
     else
         j->c->k.mul_amx(c, ldc, a, lda, b, ldb, M, N, K2, add, NULL);
 }

@@ -49,7 +49,7 @@ VL_INL void amx_block(float *c, const uint32_t *a, const uint32_t *b, int64_t bk
 #endif
 
 static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next)
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next)
 {
 #if !defined(PLAIN)
     unsigned mode = _mm_getcsr();

@@ -6,14 +6,14 @@ static void k_keys16(float *s, int64_t lds, const uint32_t *q, int64_t ldq,
                      const uint32_t *const *k, int64_t blocks, int64_t M, int64_t K2)
 {
     for (int64_t i = 0; i < blocks; i++)
-        k_mul16(s + i * 16, lds, q, ldq, k[i], 16, M, 16, K2, 0);
+        k_mul16(s + i * 16, lds, q, ldq, k[i], 16, M, 16, K2, 0, NULL);
 }
 
 static void k_values16(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
                        const uint32_t *const *v, int64_t ldv, int64_t blocks, int64_t M, int64_t N)
 {
     for (int64_t i = 0; i < blocks; i++)
-        k_mul16(o, ldo, p + i * 8, ldp, v[i], ldv, M, N, 8, 1);
+        k_mul16(o, ldo, p + i * 8, ldp, v[i], ldv, M, N, 8, 1, NULL);
 }
 
 static int k_finite16(const uint32_t *x, int64_t n)

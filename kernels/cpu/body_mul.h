@@ -5,13 +5,14 @@
  * 16 (12 of its 16 registers); narrower ones take what is left. */
 
 /* One tile of MR rows and NV vectors; tail > 0: only that many lanes of the single vector. */
-#define VL_TILE_BODY(MR, NV, LOAD, STORE)                                                          \
+#define VL_TILE_BODY(MR, NV, LOAD, STORE, FETCH)                                                   \
     vf acc[MR][NV];                                                                                \
     VL_UNROLLED (r, MR)                                                                            \
         VL_UNROLLED (j, NV)                                                                        \
             acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
     for (int64_t k = 0; k < K; k++, a += aks, b += bks) {                                          \
         vf bv[NV];                                                                                 \
+        FETCH                                                                                      \
         VL_UNROLLED (j, NV) {                                                                      \
             bv[j] = LOAD(b + 16 * j);                                                              \
             if (NV == 4)                                                                           \
@@ -27,25 +28,32 @@
         VL_UNROLLED (j, NV)                                                                        \
     STORE(c + r * ldc + 16 * j, acc[r][j])
 
+#define VL_TILE_ARGS                                                                               \
+    float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b, int64_t bks,  \
+        int64_t K, int add, int tail, struct ahead next
 #define VL_TILE(MR, NV)                                                                            \
-    static void tile_##MR##x##NV(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,  \
-                                 const float *b, int64_t bks, int64_t K, int add, int tail)        \
+    static void tile_##MR##x##NV(VL_TILE_ARGS)                                                     \
     {                                                                                              \
         (void)tail;                                                                                \
-        VL_TILE_BODY(MR, NV, v_load, v_store);                                                     \
+        VL_TILE_BODY(MR, NV, v_load, v_store, VL_NO_FETCH);                                        \
+    }
+#define VL_TILE_AHEAD(MR, NV)                                                                      \
+    static void tile_ahead_##MR##x##NV(VL_TILE_ARGS)                                               \
+    {                                                                                              \
+        (void)tail;                                                                                \
+        VL_TILE_BODY(MR, NV, v_load, v_store, VL_FETCH);                                           \
     }
 #define VL_TILE_TAIL(MR)                                                                           \
-    static void tile_##MR##xt(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,     \
-                              const float *b, int64_t bks, int64_t K, int add, int tail)           \
+    static void tile_##MR##xt(VL_TILE_ARGS)                                                        \
     {                                                                                              \
-        VL_TILE_BODY(MR, 1, VL_LOAD_PART, VL_STORE_PART);                                          \
+        VL_TILE_BODY(MR, 1, VL_LOAD_PART, VL_STORE_PART, VL_NO_FETCH);                             \
     }
 
-typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks,
-                        const float *b, int64_t bks, int64_t K, int add, int tail);
+typedef void (*tile_fn)(VL_TILE_ARGS);
 
 VL_ALL_ROWS(VL_TILE_TAIL)
 VL_ALL_TILES(VL_TILE)
+VL_WIDEST(VL_TILE_AHEAD)
 
 static const tile_fn tile_tail[MR_MAX] = VL_ROW_TABLE(tile, t);
 static const tile_fn tile_1[MR_MAX] = VL_ROW_TABLE(tile, 1);
@@ -53,10 +61,12 @@ static const tile_fn tile_1[MR_MAX] = VL_ROW_TABLE(tile, 1);
 static const tile_fn tile_2[MR_MAX] = VL_ROW_TABLE(tile, 2);
 static const tile_fn tile_4[MR_MAX] = VL_ROW_TABLE(tile, 4);
 #endif
+static const tile_fn tile_ahead[MR_MAX] = VL_WIDEST_TABLE(tile_ahead);
 
 static void k_mul(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
-                  int64_t bks, int64_t M, int64_t N, int64_t K, int add)
+                  int64_t bks, int64_t M, int64_t N, int64_t K, int add, const void *then)
 {
+    struct ahead next = ahead_of(then, M, K);
     int64_t n = 0;
 
     while (n < N) {
@@ -71,8 +81,11 @@ static void k_mul(float *c, int64_t ldc, const float *a, int64_t ars, int64_t ak
             f = tile_2, w = 32;
 #endif
         for (int64_t m = 0; m < M; m += r) {
+            const tile_fn *g = next.lines && w == VL_NR ? tile_ahead : f;
+
             r = rows_step(M - m);
-            f[r - 1](c + m * ldc + n, ldc, a + m * ars, ars, aks, b + n, bks, K, add, w);
+            g[r - 1](c + m * ldc + n, ldc, a + m * ars, ars, aks, b + n, bks, K, add, w, next);
+            ahead_more(&next, K);
         }
         n += w;
     }

@@ -85,13 +85,14 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
 }
 #endif
 
-#define VL_TILE16_BODY(MR, NV, LOADH, LOAD, STORE)                                                 \
+#define VL_TILE16_BODY(MR, NV, LOADH, LOAD, STORE, FETCH)                                          \
     vf acc[MR][NV];                                                                                \
     VL_UNROLLED (r, MR)                                                                            \
         VL_UNROLLED (j, NV)                                                                        \
             acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
     for (int64_t k = 0; k < K; k++, b += bks) {                                                    \
         vh bv[NV];                                                                                 \
+        FETCH                                                                                      \
         VL_UNROLLED (j, NV) {                                                                      \
             bv[j] = LOADH(b + 16 * j);                                                             \
             if (NV == 4)                                                                           \
@@ -108,25 +109,32 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
     STORE(c + r * ldc + 16 * j, acc[r][j])
 
 #define VL_HLOAD_PART(p) h_load_part(p, tail)
+#define VL_TILE16_ARGS                                                                             \
+    float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b, int64_t bks,         \
+        int64_t K, int add, int tail, struct ahead next
 #define VL_TILE16(MR, NV)                                                                          \
-    static void tile16_##MR##x##NV(float *c, int64_t ldc, const uint32_t *a, int64_t lda,          \
-                                   const uint32_t *b, int64_t bks, int64_t K, int add, int tail)   \
+    static void tile16_##MR##x##NV(VL_TILE16_ARGS)                                                 \
     {                                                                                              \
         (void)tail;                                                                                \
-        VL_TILE16_BODY(MR, NV, h_load, v_load, v_store);                                           \
+        VL_TILE16_BODY(MR, NV, h_load, v_load, v_store, VL_NO_FETCH);                              \
+    }
+#define VL_TILE16_AHEAD(MR, NV)                                                                    \
+    static void tile16_ahead_##MR##x##NV(VL_TILE16_ARGS)                                           \
+    {                                                                                              \
+        (void)tail;                                                                                \
+        VL_TILE16_BODY(MR, NV, h_load, v_load, v_store, VL_FETCH);                                 \
     }
 #define VL_TILE16_TAIL(MR)                                                                         \
-    static void tile16_##MR##xt(float *c, int64_t ldc, const uint32_t *a, int64_t lda,             \
-                                const uint32_t *b, int64_t bks, int64_t K, int add, int tail)      \
+    static void tile16_##MR##xt(VL_TILE16_ARGS)                                                    \
     {                                                                                              \
-        VL_TILE16_BODY(MR, 1, VL_HLOAD_PART, VL_LOAD_PART, VL_STORE_PART);                         \
+        VL_TILE16_BODY(MR, 1, VL_HLOAD_PART, VL_LOAD_PART, VL_STORE_PART, VL_NO_FETCH);            \
     }
 
-typedef void (*tile16_fn)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                          int64_t bks, int64_t K, int add, int tail);
+typedef void (*tile16_fn)(VL_TILE16_ARGS);
 
 VL_ALL_ROWS(VL_TILE16_TAIL)
 VL_ALL_TILES(VL_TILE16)
+VL_WIDEST(VL_TILE16_AHEAD)
 
 static const tile16_fn tile16_tail[MR_MAX] = VL_ROW_TABLE(tile16, t);
 static const tile16_fn tile16_1[MR_MAX] = VL_ROW_TABLE(tile16, 1);
@@ -134,10 +142,12 @@ static const tile16_fn tile16_1[MR_MAX] = VL_ROW_TABLE(tile16, 1);
 static const tile16_fn tile16_2[MR_MAX] = VL_ROW_TABLE(tile16, 2);
 static const tile16_fn tile16_4[MR_MAX] = VL_ROW_TABLE(tile16, 4);
 #endif
+static const tile16_fn tile16_ahead[MR_MAX] = VL_WIDEST_TABLE(tile16_ahead);
 
 static void mul16_run(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *then)
 {
+    struct ahead next = ahead_of(then, M, K2);
     int64_t n = 0;
 
     while (n < N) {
@@ -152,23 +162,26 @@ static void mul16_run(float *c, int64_t ldc, const uint32_t *a, int64_t lda, con
             f = tile16_2, w = 32;
 #endif
         for (int64_t m = 0; m < M; m += r) {
+            const tile16_fn *g = next.lines && w == VL_NR ? tile16_ahead : f;
+
             r = rows_step(M - m);
-            f[r - 1](c + m * ldc + n, ldc, a + m * lda, lda, b + n, bks, K2, add, w);
+            g[r - 1](c + m * ldc + n, ldc, a + m * lda, lda, b + n, bks, K2, add, w, next);
+            ahead_more(&next, K2);
         }
         n += w;
     }
 }
 
 static void k_mul16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next)
 {
 #if !defined(VL_DPBF16)
     unsigned mode = _mm_getcsr();
 
     _mm_setcsr(mode | 0x8040); /* flush to zero, denormals are zero */
-    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add);
+    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add, next);
     _mm_setcsr(mode);
 #else
-    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add);
+    mul16_run(c, ldc, a, lda, b, bks, M, N, K2, add, next);
 #endif
 }

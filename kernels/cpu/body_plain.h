@@ -21,8 +21,9 @@ VL_INL void plain_step(plain_acc *acc, float a, const float *b, int w)
 }
 
 static void k_mul(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
-                  int64_t bks, int64_t M, int64_t N, int64_t K, int add)
+                  int64_t bks, int64_t M, int64_t N, int64_t K, int add, const void *next)
 {
+    (void)next;
     for (int64_t n = 0; n < N; n += PLAIN)
         for (int64_t m = 0; m < M; m++) {
             int w = N - n < PLAIN ? (int)(N - n) : PLAIN;
@@ -43,7 +44,7 @@ static void k_mulr(float *c, int64_t ldc, const float *a, int64_t ars, const flo
     for (int64_t m = 0; m < M; m++)
         if (lo[m] < hi[m])
             k_mul(c + m * ldc, ldc, a + m * ars + lo[m], ars, 1, b + lo[m] * bks, bks, 1, N,
-                  hi[m] - lo[m], 1);
+                  hi[m] - lo[m], 1, NULL);
 }
 
 /* a denormal becomes zero of its sign */
@@ -58,8 +59,9 @@ VL_INL float half_step(float acc, uint32_t a, uint32_t b)
 }
 
 static void k_mul16(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add)
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next)
 {
+    (void)next;
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             float *to = c + m * ldc + n;

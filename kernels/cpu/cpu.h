@@ -113,7 +113,7 @@ void vl_cpu_pack_rows(const struct vl_cpu *c, struct vl_weight *w, const float *
 int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
                          enum vl_compute ct);
 /* y (M, n) = [add ? y : 0] + rows m0.. of x from element k times d elements of a panel. next: see
- * mul_amx. */
+ * kern.h. */
 void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
                       int64_t k, int64_t M, const void *panel, int64_t n, int64_t d,
                       enum vl_compute ct, int add, const void *next);

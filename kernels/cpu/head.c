@@ -218,7 +218,7 @@ static void dw_task(void *arg, int64_t t, int thread)
     (void)thread;
     b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, (const float *)b->dz + o, 1, VL_CHUNK,
                 b->xf + b->r0 * I + i, I, width - o < DW_ROWS ? width - o : DW_ROWS,
-                I - i < DW_COLS ? I - i : DW_COLS, b->rn, b->add || b->r0);
+                I - i < DW_COLS ? I - i : DW_COLS, b->rn, b->add || b->r0, NULL);
 }
 
 static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *dlogp, int64_t M)

@@ -40,20 +40,21 @@ struct vl_kern {
     int nr; /* width of a weight panel, a multiple of 16 */
 
     /* c (M,N) = [add ? c : 0] + sum_k a(m,k) b(k,n), one accumulator per output, k ascending by
-     * fmaf. a(m,k) = a[m*ars + k*aks], b(k,n) = b[k*bks + n]; nothing outside is read. */
+     * fmaf. a(m,k) = a[m*ars + k*aks], b(k,n) = b[k*bks + n]; nothing outside is read. next: the
+     * panel, of K x nr as b then is, that will probably be b in this thread's next call, fetched
+     * meanwhile; or NULL. So are the others'. */
     void (*mul)(float *c, int64_t ldc, const float *a, int64_t ars, int64_t aks, const float *b,
-                int64_t bks, int64_t M, int64_t N, int64_t K, int add);
+                int64_t bks, int64_t M, int64_t N, int64_t K, int add, const void *next);
     /* c (M,N) += sum over k in [lo[m], hi[m]) of a(m,k) b(k,n), aks = 1; lo and hi do not decrease */
     void (*mulr)(float *c, int64_t ldc, const float *a, int64_t ars, const float *b, int64_t bks,
                  int64_t M, int64_t N, const int64_t *lo, const int64_t *hi);
     /* mul over K2 pairs of bf16 (low half first): acc = fma(lo, lo', fma(hi, hi', acc)),
      * denormals as zero. a(m,k) = a[m*lda + k]. */
     void (*mul16)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                  int64_t bks, int64_t M, int64_t N, int64_t K2, int add);
-    /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS. next: what b
-     * will probably be in this thread's next call, fetched meanwhile; or NULL. */
+                  int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next);
+    /* as mul16 in the order of AMX tiles (body_amx.h): K2 is a multiple of VL_AMX_PAIRS. */
     void (*mul_amx)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next);
+                    int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next);
     /* fp32 to bf16, round to nearest even, denormals to zero, NaN quiet; odd n: one zero more */
     void (*to_bf16)(uint16_t *y, const float *x, int64_t n);
     /* y[i] = the pair x0[i], x1[i] (NULL: zero) as to_bf16 makes them */

@@ -198,12 +198,12 @@ static void column(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const 
 }
 
 static void k_mul_amx(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const uint32_t *b,
-                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const uint32_t *next)
+                      int64_t bks, int64_t M, int64_t N, int64_t K2, int add, const void *next)
 {
     int64_t n = 0;
 
     for (; n + NR <= N; n += NR)
-        panel(c + n, ldc, a, lda, b + n, bks, M, K2, add, (const char *)next);
+        panel(c + n, ldc, a, lda, b + n, bks, M, K2, add, next);
     for (; n < N; n += 16)
         column(c + n, ldc, a, lda, b + n, bks, M, N - n < 16 ? N - n : 16, K2, add);
 }

@@ -201,9 +201,9 @@ void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_r
     int64_t nr = c->k.nr;
 
     if (ct == VL_COMPUTE_F32)
-        c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, panel, nr, M, n, d, add);
+        c->k.mul(y, ldy, x.f + m0 * x.ld + k, x.ld, 1, panel, nr, M, n, d, add, next);
     else if (ct == VL_COMPUTE_BF16)
-        c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, panel, nr, M, n, d, add);
+        c->k.mul16(y, ldy, x.h + m0 * x.ld + k, x.ld, panel, nr, M, n, d, add, next);
     else
         c->k.mul_amx(y, ldy, x.h + m0 * x.ld + k, x.ld, panel, nr, M, n, d, add, next);
 }
@@ -278,16 +278,50 @@ struct mul {
     const struct vl_weight *w;
     const float *bias, *add;
     int64_t N, mb, np; /* rows, rows of a task, panels */
+    /* the first so many tasks have all their rows; those behind are cut into so many */
+    int64_t whole, parts;
 };
+
+/* The last round of tasks leaves threads idle where their number is no multiple of the threads': its
+ * rows are divided. The tasks in all. */
+static int64_t divide(struct mul *j)
+{
+    int64_t tasks = (j->N + j->mb - 1) / j->mb * j->np, left = tasks % j->c->threads;
+    int64_t rows = j->N - (j->N - 1) / j->mb * j->mb; /* of the last tasks */
+    int64_t least = j->w->ct == VL_COMPUTE_AMX ? 32 : 12;
+
+    j->whole = tasks - left;
+    j->parts = left ? j->c->threads / left : 1;
+    j->parts = j->parts * least > rows ? rows / least : j->parts;
+    j->parts = j->parts < 1 ? 1 : j->parts;
+    return j->whole + left * j->parts;
+}
+
+/* A task's panel and rows; there may be none. */
+static int64_t place(const struct mul *j, int64_t t, int64_t *m0, int64_t *M)
+{
+    int64_t parts = t < j->whole ? 1 : j->parts, part = t < j->whole ? 0 : (t - j->whole) % parts;
+    int64_t task = t < j->whole ? t : j->whole + (t - j->whole) / parts, rows;
+    int64_t step = j->w->ct == VL_COMPUTE_AMX ? 32 : 6;
+
+    *m0 = task / j->np * j->mb;
+    rows = j->N - *m0 < j->mb ? j->N - *m0 : j->mb;
+    *M = (rows + parts * step - 1) / (parts * step) * step;
+    *m0 += part * *M;
+    *M = rows - part * *M < *M ? rows - part * *M : *M;
+    return task % j->np;
+}
 
 static void linear_task(void *arg, int64_t t, int thread)
 {
     const struct mul *j = arg;
-    int64_t O = j->w->O, nr = j->c->k.nr, p = t % j->np, m0 = t / j->np * j->mb;
-    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb, n = O - p * nr < nr ? O - p * nr : nr;
+    int64_t O = j->w->O, nr = j->c->k.nr, m0, M, p = place(j, t, &m0, &M);
+    int64_t n = O - p * nr < nr ? O - p * nr : nr;
     float *y = j->y + m0 * O + p * nr;
 
     (void)thread;
+    if (M <= 0)
+        return;
     vl_cpu_tile_y(j->c, y, O, j->x, m0, M, j->w, p, p + j->c->threads);
     for (int64_t m = 0; m < M && (j->bias || j->add); m++) {
         if (j->bias)
@@ -307,20 +341,20 @@ void vl_cpu_linear(void *ctx, float *y, const void *x, const struct vl_weight *w
 {
     struct vl_cpu *c = ctx;
     int64_t np = vl_cpu_panels(c, w->O), mb = vl_cpu_row_block(c, N, w->I, np, w->ct);
-    struct mul j = { c, y, vl_cpu_rows_of(x, w->I, w->ct), w, bias, add, N, mb, np };
+    struct mul j = { c, y, vl_cpu_rows_of(x, w->I, w->ct), w, bias, add, N, .mb = mb, .np = np };
 
-    vl_cpu_run(c, work_of(w, N), (N + mb - 1) / mb * np, linear_task, &j);
+    vl_cpu_run(c, work_of(w, N), divide(&j), linear_task, &j);
 }
 
 static void dx_task(void *arg, int64_t t, int thread)
 {
     const struct mul *j = arg;
-    int64_t I = j->w->I, p = t % j->np, m0 = t / j->np * j->mb;
-    int64_t M = j->N - m0 < j->mb ? j->N - m0 : j->mb;
+    int64_t I = j->w->I, m0, M, p = place(j, t, &m0, &M);
 
     (void)thread;
-    vl_cpu_tile_dx(j->c, j->y + m0 * I + p * j->c->k.nr, I, j->x, m0, M, j->w, p, p + j->c->threads,
-                   0, j->w->O, 0);
+    if (M > 0)
+        vl_cpu_tile_dx(j->c, j->y + m0 * I + p * j->c->k.nr, I, j->x, m0, M, j->w, p,
+                       p + j->c->threads, 0, j->w->O, 0);
 }
 
 void vl_cpu_linear_dx(void *ctx, float *dx, const void *dy, const struct vl_weight *w, int64_t N)
@@ -331,5 +365,5 @@ void vl_cpu_linear_dx(void *ctx, float *dx, const void *dy, const struct vl_weig
         .c = c, .y = dx, .x = vl_cpu_rows_of(dy, w->O, w->ct), .w = w, .N = N, .mb = mb, .np = np
     };
 
-    vl_cpu_run(c, work_of(w, N), (N + mb - 1) / mb * np, dx_task, &j);
+    vl_cpu_run(c, work_of(w, N), divide(&j), dx_task, &j);
 }

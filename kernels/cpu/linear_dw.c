@@ -58,7 +58,7 @@ static void dw_task(void *arg, int64_t t, int thread)
         for (int64_t i = 0; i < k; i++)
             memcpy(dy + i * DW_ROWS, j->dy + (n + i) * j->O + o, (size_t)m * sizeof *dy);
         j->c->k.mul(j->dw + o * j->I + p * nr, j->I, dy, 1, DW_ROWS, j->px + (p * j->N + n) * nr,
-                    nr, m, w, k, j->add || n);
+                    nr, m, w, k, j->add || n, NULL);
     }
 }
 
@@ -185,7 +185,7 @@ static void half_task(void *arg, int64_t t, int thread)
 
     (void)thread;
     if (j->ct == VL_COMPUTE_BF16)
-        j->c->k.mul16(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add);
+        j->c->k.mul16(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add, NULL);
     else
         j->c->k.mul_amx(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add, NULL);
 }

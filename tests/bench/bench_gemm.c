@@ -2,7 +2,8 @@
  *
  *   bench_gemm HIDDEN HEADS KV_HEADS FFN VOCAB [THREADS [SECONDS]]
  *
- * For each matrix of a layer and the head, 1, 8, 64 and 512 rows, fp32 and the faster half type:
+ * For each matrix of a layer and the head, 1, 8, 64 and 512 rows, fp32, bf16 and, where there are
+ * tiles, amx:
  *
  *   peak bf16 939.3
  *   gemm bf16 gate_up 3072x576 rows 64 gflops 612.1 share 0.65
@@ -220,8 +221,9 @@ int main(int argc, char **argv)
     threads = argc > 6 ? atoi(argv[6]) : 1;
     threads = threads > 0 ? threads : 1;
     least = argc > 7 ? atof(argv[7]) : least;
-    if (!vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&c, VL_COMPUTE_F32, &e))
-        (void)!measure_model(&c, vl_compute_half(be), &e);
+    if (!vl_backend_cpu(&be, NULL, threads, 1, &e) && !measure_model(&c, VL_COMPUTE_F32, &e) &&
+        !measure_model(&c, VL_COMPUTE_BF16, &e) && vl_compute_half(be) == VL_COMPUTE_AMX)
+        (void)!measure_model(&c, VL_COMPUTE_AMX, &e);
     if (e.code)
         fprintf(stderr, "bench_gemm: %s\n", e.msg);
     if (be)

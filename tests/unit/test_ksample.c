@@ -393,7 +393,7 @@ static void test_bf16_bits(void **state)
             const struct vl_kern *kern = kern_of(kset.be[k]->name, &room);
 
             memcpy(got, c, sizeof c);
-            kern->mul16(got, N, &a, 1, b, N, 1, N, 1, 1);
+            kern->mul16(got, N, &a, 1, b, N, 1, N, 1, 1, NULL);
             for (int j = 0; j < N; j++)
                 if (memcmp(got + j, want + j, 4))
                     fail_msg("%s: %a + %08x . %08x = %a, twin %a", kset.be[k]->name, (double)c[j],
