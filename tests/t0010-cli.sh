@@ -52,8 +52,11 @@ for p in $programs; do
         cmp $p.yaml again"
 done
 
+for role in critic sft dpo; do
+    ok "verl-update --role $role --print-config" "verl-update --role $role --print-config >verl-update-$role.yaml"
+done
 for p in $programs; do
-    ok "$p accepts the printed configuration of every other program" "
+    ok "$p accepts the printed configuration of every other program and role" "
         for f in verl-*.yaml; do exits 0 $p -c \$f --print-config >out; done"
 done
 

@@ -558,6 +558,7 @@ const struct vl_key vl_keys[] = {
     { "critic.optim.override_optimizer_config.momentum", "0", NULL, "verl-update", NULL },
     { "critic.optim.override_optimizer_config.dampening", "0", NULL, "verl-update", NULL },
     { "critic.optim.override_optimizer_config.nesterov", "false", NULL, "verl-update", NULL },
+    { "model.path", "null", NULL, SFT, NULL },
     { "engine.optimizer_offload", "false", NULL, SFT, NULL },
     { "optim.optimizer_impl", "torch.optim", NULL, SFT, NULL },
     { "optim.decay", "all", NULL, SFT, NULL },
