@@ -8,7 +8,8 @@
 #   COUNTS           numbers of rows that run at once
 #   CONFIG           options of verl-rollout beside these
 #   THREADS RANKS    numbers of them to try; RANKS may be empty, $why then says why
-# makes p.dp by exact_batch, and for each compute type C calls exact_start and then the others.
+# makes p.dp by exact_batch, and for each compute type C calls exact_start and then the others; with
+# weights=int8 exact_start and exact_forward, of rollouts by weights of eight bits.
 
 # ---- batches ----
 
@@ -39,11 +40,15 @@ exact_batch() { # FILE ROWS WIDTH SIDE V
         verl-batch set-meta global_steps 3 -q -o "$1"
 }
 
-run= # what starts ranks
+run=     # what starts ranks
+weights= # of rollouts and their log-probs: int8, or those that are trained
 # ---- programs, with the options of the test and the compute type ----
 
-rollout() { $run verl-rollout -m "$LM" $CONFIG rollout.n="$N" rollout.response_length="$R" --compute "$C" "$@"; }
-logprob() { $run verl-logprob -m "$LM" --compute "$C" "$@"; }
+rollout() {
+    $run verl-rollout -m "$LM" $CONFIG rollout.n="$N" rollout.response_length="$R" --compute "$C" \
+        ${weights:+--quantization $weights} "$@"
+}
+logprob() { $run verl-logprob -m "$LM" --compute "$C" ${weights:+--quantization $weights} "$@"; }
 value() { $run verl-value -q -m "$CRITIC" --compute "$C" "$@"; }
 # One step over all rows from the model's weights, which STATE.0 keeps: STATE/current is what it makes.
 # A state that came from this batch already would have nothing to do, whatever the cut.
@@ -126,7 +131,16 @@ relative() { # DIR DIR2
 # Makes gen.dp, old.dp, adv.dp (with ref_log_prob = old_log_probs and advantages), values.dp and aim.dp
 # (returns = values) of the type C for all that follows.
 exact_start() {
-    ok "$C: responses of both ends; verl-logprob gives the log-probs of the rollout" '
+    name="$C${weights:+ $weights}"
+    exact_rollout
+    if [ "$weights" ]; then
+        ok "$name: values" 'value -i old.dp -o values.dp'
+    else
+        exact_in_update
+    fi
+}
+exact_rollout() {
+    ok "$name: responses of both ends; verl-logprob gives the log-probs of the rollout" '
         rollout -q -i p.dp -o gen.dp
         verl-dump gen.dp -r -f .finish_reason | sort | uniq -c
         verl-dump gen.dp -r -f .finish_reason | sort -u | tr "\n" " " | grep -q "^length stop "
@@ -136,6 +150,8 @@ exact_start() {
         cat log
         grep -q "equal the rollout.s to the bit" log
         same_column gen.dp rollout_log_probs old.dp old_log_probs'
+}
+exact_in_update() {
     ok "$C: they are those inside verl-update: the ratio of the first step is 1 everywhere" '
         logprob -q --as ref -i old.dp | advantages -o adv.dp
         same_column old.dp old_log_probs adv.dp ref_log_prob
@@ -165,7 +181,7 @@ exact_start() {
 
 # Nothing that runs beside a row, and no cut, shows in it.
 exact_forward() {
-    ok "$C: $(echo $COUNTS | wc -w) numbers of rows at once" '
+    ok "$name: $(echo $COUNTS | wc -w) numbers of rows at once" '
         for k in $COUNTS; do
             rollout -q -i p.dp -o g.dp rollout.max_num_seqs=$k
             cmp gen.dp g.dp
@@ -174,19 +190,19 @@ exact_forward() {
             value -i old.dp -o v.dp --micro-batch $k
             cmp values.dp v.dp
         done'
-    ok "$C: prompts in pieces of 1 to 300 tokens, and whole" '
+    ok "$name: prompts in pieces of 1 to 300 tokens, and whole" '
         for k in 1 3 17 64 300 100000; do
             rollout -q -i p.dp -o g.dp rollout.max_num_batched_tokens=$k rollout.max_num_seqs=$((k < 16 ? k : 16))
             cmp gen.dp g.dp
         done'
-    ok "$C: passes of 1 to 300 tokens" '
+    ok "$name: passes of 1 to 300 tokens" '
         for k in 1 33 100 300; do
             logprob -q -i gen.dp -o o.dp rollout.log_prob_max_token_len_per_gpu=$k
             cmp old.dp o.dp
             value -i old.dp -o v.dp critic.forward_max_token_len_per_gpu=$k
             cmp values.dp v.dp
         done'
-    ok "$C: the least cache there can be: rows give their pages back and are computed again" '
+    ok "$name: the least cache there can be: rows give their pages back and are computed again" '
         whole="rollout.ignore_eos=true rollout.stop_token_ids=[]" # else few may grow into a page that is not there
         rollout -q -i p.dp -o whole.dp $whole
         for more in rollout.max_num_seqs=64 "rollout.max_num_seqs=5 rollout.max_num_batched_tokens=9"; do
@@ -194,7 +210,7 @@ exact_forward() {
             grep "rows gave their cache back and were computed again" log
             cmp whole.dp g.dp
         done'
-    ok "$C: prompts that begin alike beside each other, in another order, and each alone" '
+    ok "$name: prompts that begin alike beside each other, in another order, and each alone" '
         essence gen.dp
         backwards=$(seq $((PROMPTS - 1)) -1 0 | paste -s -d ,)
         rows=$(for p in $(seq $((PROMPTS - 1)) -1 0); do seq $((p * N)) $((p * N + N - 1)); done | paste -s -d ,)
@@ -206,7 +222,7 @@ exact_forward() {
             essence g.dp
             verl-batch slice -q $((p * N)):$((p * N + N)) -i gen.dp.e | verl-dump diff - g.dp.e
         done'
-    ok "$C: a prompt alone or computed once for its samples" '
+    ok "$name: a prompt alone or computed once for its samples" '
         verl-dump gen.dp.e | jq -c "select(.sample == 0)" | verl-batch from-json -q --like gen.dp.e -o first.dp
         rollout -q -i p.dp -o g.dp rollout.n=1
         essence g.dp
@@ -219,7 +235,7 @@ exact_forward() {
         verl-batch index -q $every -i values.dp -o want.dp
         verl-batch index -q $every -i old.dp | value -o v.dp
         same_column want.dp values v.dp values'
-    ok "$C: no padding, 300 columns of it, padding on the right" '
+    ok "$name: no padding, 300 columns of it, padding on the right" '
         essence gen.dp
         exact_batch wide.dp $PROMPTS 364 left $V
         exact_batch right.dp $PROMPTS 70 right $V
@@ -241,7 +257,7 @@ exact_forward() {
             value -i o.dp -o v.dp
             same_column $val values v.dp values
         done'
-    ok "$C: $(echo $THREADS) threads" '
+    ok "$name: $(echo $THREADS) threads" '
         for t in $THREADS; do
             rollout -q -i p.dp -o g.dp --threads $t
             cmp gen.dp g.dp
@@ -250,11 +266,11 @@ exact_forward() {
             value -i old.dp -o v.dp --threads $t
             cmp values.dp v.dp
         done'
-    [ -n "$RANKS" ] || skip "$C: ranks: $why"
+    [ -n "$RANKS" ] || skip "$name: ranks: $why"
     for n in $RANKS; do
         run="verl-mpi $n"
-        if fits_ranks "$C: $n ranks" rollout -q -i p.dp -o g.dp --threads 1; then
-            ok "$C: $n ranks" '
+        if fits_ranks "$name: $n ranks" rollout -q -i p.dp -o g.dp --threads 1; then
+            ok "$name: $n ranks" '
                 cmp gen.dp g.dp
                 logprob -q -i gen.dp -o o.dp --threads 1
                 cmp old.dp o.dp

@@ -25,6 +25,11 @@ for C in fp32 bf16 amx; do
     [ $C != fp32 ] || exact_shared
     exact_isa scalar avx2 avx512 avx512bf16
     cp old.dp $C.dp
+    COUNTS='1 2 15 16 17 31 32 33 48 63 64'
+    RANKS=${mpi:+3} weights=int8
+    exact_start
+    exact_forward
+    weights=
 done
 ok "the types differ, each from the others" '
     for pair in fp32.dp:bf16.dp fp32.dp:amx.dp bf16.dp:amx.dp; do
