@@ -72,4 +72,13 @@ ok "verl-update asks before it fills a state: 71 in a moment, and no state" '
     grep -q "^verl-update: [^ ]*/big needs [0-9.]* MB (weights, gradients and moments [0-9.]* MB) on this host" log
     not grep -q recompute log
     [ ! -e st ]'
+ok "what is taken is what was announced and the program itself, for many threads, too" '
+    verl-model init -q -o broad --hidden 256 --layers 1 --heads 4 --ffn 16000 --vocab 128 --eos-id 1
+    for offload in "" --optimizer-offload; do
+        verl-update --role sft -s st$offload -m broad -i b.dp -o none.dp --threads 8 $offload --compute fp32 \
+            data.train_batch_size=12 trainer.total_training_steps=1 2>log
+        needed=$(number "; \([0-9]*\)[.0-9]* MB needed") peak=$(number "peak \([0-9]*\)[.0-9]* MB")
+        echo "needed $needed MB, taken $peak MB"
+        [ $((peak - needed)) -le 30 ]
+    done'
 done_testing

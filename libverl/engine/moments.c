@@ -3,7 +3,8 @@
  * They are touched once in a step, so that memory is not where they need to be: in a file they take a
  * window's room each, and a step reads and writes every float of it once, window by window. Its room
  * is reserved at the start, so that a full disk is found before the first pass; it has no name, so that
- * nothing stays behind, however the program ends. */
+ * nothing stays behind, however the program ends (where a file system wants one, it has it for a
+ * moment, and one that is swept with other unfinished work). */
 #include "libverl/engine/internal.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ static int nameless(const char *dir)
 
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
         return fd;
-    path = vl_asprintf("%s/.moments-XXXXXX", dir);
+    path = vl_asprintf("%s/.aside-moments-XXXXXX", dir);
     fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0)
         unlink(path);

@@ -16,10 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BLOCK ((int64_t)128 << 10) /* floats that a block aims at: a quarter of a 2 MB cache */
 #define TEAM  ((int64_t)1 << 20)   /* fewer floats are read sooner than a team starts */
-#define RUN   64                   /* loops of constant length become vector code */
+#define LINE  ((size_t)64)
+#define RUN   64 /* loops of constant length become vector code */
 
 /* ---- numbers ---- */
 
@@ -168,15 +170,28 @@ static void add_to_hash(XXH3_state_t *h, const struct vl_param *p, const struct 
     XXH3_128bits_update(h, x, (size_t)(b->n * p->cols) * sizeof *x);
 }
 
+/* Of the system and back to it: what malloc keeps would stand beside the passes that come later, and
+ * in threads it sets aside an address space for each. */
+static char *map_room(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        vl_oom(bytes);
+    return p;
+}
+
 /* The first failure in the slab's order is the one that is told, whichever thread meets it. */
 static void run(const struct pass *s, int threads, XXH3_state_t *h, struct vl_err *e)
 {
-    int stop = 0;
+    int stop = 0, team = s->m->count < TEAM ? 1 : threads;
+    size_t each = (size_t)s->floats * (sizeof(float) + sizeof(uint16_t)) + LINE;
+    char *room = map_room(each * (size_t)team);
 
-#pragma omp parallel num_threads(s->m->count < TEAM ? 1 : threads)
+#pragma omp parallel num_threads(team)
     {
-        float *x = vl_alloc((size_t)s->floats * sizeof *x);
-        uint16_t *raw = vl_alloc((size_t)s->floats * sizeof *raw);
+        float *x = (float *)(void *)(room + each / LINE * LINE * (size_t)omp_get_thread_num());
+        uint16_t *raw = (uint16_t *)(x + s->floats);
 
 #pragma omp for ordered schedule(dynamic, 1)
         for (int64_t k = 0; k < s->blocks; k++) {
@@ -199,9 +214,8 @@ static void run(const struct pass *s, int threads, XXH3_state_t *h, struct vl_er
                 }
             }
         }
-        free(raw);
-        free(x);
     }
+    munmap(room, each * (size_t)team);
 }
 
 int vl_read_pieces(const struct vl_model *m, const struct vl_piece *piece,

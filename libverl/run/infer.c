@@ -20,7 +20,7 @@ static void say(void *arg, const char *line)
 static int pick_compute(struct vl_ctx *x, struct vl_infer *f, const struct vl_batch *b,
                         const char *given, struct vl_err *e)
 {
-    char *meta = vl_meta_str(b, "compute");
+    char *meta = b ? vl_meta_str(b, "compute") : NULL;
     int chosen = strcmp(given, "auto") != 0;
     const char *name = chosen ? given : meta;
 

@@ -6,6 +6,7 @@
 #include "libverl/run/update.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "libverl/base/fs.h"
 #include "libverl/base/meminfo.h"
@@ -64,6 +65,8 @@ int vl_update_check_empty(struct vl_update *u, const struct vl_batch *b, const c
 
     if (vl_comm_bcast(&x->comm, &empty, sizeof empty, 0, e) || !empty)
         return e->code;
+    if (strcmp(u->o->compute, "auto") != 0)
+        b = NULL; /* that it was made with another type is said when the state is opened */
     if (!vl_infer_open(x, &u->f, b, model, "model.path", head, u->o->compute, e)) {
         eo = vl_update_engine_opts(u);
         how(u);
