@@ -10,6 +10,7 @@
     VL_UNROLLED (r, MR)                                                                            \
         VL_UNROLLED (j, NV)                                                                        \
             acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
+    VL_FETCH_C(MR, NV)                                                                             \
     for (int64_t k = 0; k < K; k++, a += aks, b += bks) {                                          \
         vf bv[NV];                                                                                 \
         FETCH                                                                                      \

@@ -90,6 +90,7 @@ VL_INL vf h_dp(vf acc, vh a, vh b)
     VL_UNROLLED (r, MR)                                                                            \
         VL_UNROLLED (j, NV)                                                                        \
             acc[r][j] = add ? LOAD(c + r * ldc + 16 * j) : v_set1(0);                              \
+    VL_FETCH_C(MR, NV)                                                                             \
     for (int64_t k = 0; k < K; k++, b += bks) {                                                    \
         vh bv[NV];                                                                                 \
         FETCH                                                                                      \

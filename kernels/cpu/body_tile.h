@@ -23,6 +23,13 @@ struct ahead {
         __builtin_prefetch(next.from, 0, 2);
 #define VL_NO_FETCH (void)next;
 
+/* Outputs that are written for the first time, so that the stores need not wait for their lines. */
+#define VL_FETCH_C(MR, NV)                                                                         \
+    if (NV == 4 && !add && K >= 128)                                                               \
+        VL_UNROLLED (r, MR)                                                                        \
+            VL_UNROLLED (j, NV)                                                                    \
+                __builtin_prefetch(c + r * ldc + 16 * j, 1, 3);
+
 /* A panel like the one that M rows are multiplied by, divided among their tiles. It pays for some
  * rows only: few are done before it could come, with many the wait is a small part of the time. */
 static inline struct ahead ahead_of(const void *panel, int64_t M, int64_t K)

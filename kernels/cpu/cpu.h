@@ -125,19 +125,19 @@ void vl_int8_pack(const struct vl_cpu *c, struct vl_weight *w, const float *x, i
 void vl_int8_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
                     int64_t M, const struct vl_weight *w, int64_t p, int64_t next);
 
-/* dW in a half type in two steps: an operand's rows r0 .. r0+N as the product reads them, made once;
- * then dW (O, I) = (add: +=) dy^T x for any number of dy (N, ldy) over these rows, bf16. Scratch; valid until the
+/* dW in two steps: an operand's rows r0 .. r0+N as the product reads them, made once; then dW (O, I) =
+ * (add: +=) dy^T x for any number of dy (N, ldy) over these rows, fp32 or bf16. Scratch; valid until the
  * next x. r0 is 0 or what vl_cpu_dw_end gave. */
 struct vl_dw {
     enum vl_compute ct;
-    const struct vl_dw_block *block;
-    uint32_t *px;
-    int64_t I, pairs, blocks;
+    void *px;                        /* panels, of rows or pairs of them */
+    const struct vl_dw_block *block; /* half types */
+    int64_t I, pairs, blocks;        /* fp32: pairs are rows */
 };
 void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
                  enum vl_compute ct, const struct vl_runs *runs);
-void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
-                   int64_t ldy, int64_t O, int add);
+void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const void *dy, int64_t ldy,
+                   int64_t O, int add);
 /* Where a stretch of at most `most` (at least 32) of the N rows from r0 on may end without
  * showing. */
 int64_t vl_cpu_dw_end(int64_t r0, int64_t most, int64_t N, const struct vl_runs *runs);

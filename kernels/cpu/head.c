@@ -148,9 +148,8 @@ struct bwd {
     const float *mass; /* (M) dlogp and those of more: what is taken off all ids by their share */
     float inv_temp;
     float *dx, *dw, *buf;
-    void *dz; /* (rows, VL_CHUNK) fp32 or bf16 */
-    const float *xf;
-    struct vl_dw half; /* x's rows for dw, in the half types */
+    void *dz;          /* (rows, VL_CHUNK) fp32 or bf16 */
+    struct vl_dw rows; /* x's, for dw */
     size_t stride;
     int64_t r0, rn, ch; /* the rows and the chunk at work */
     int add;
@@ -205,22 +204,6 @@ static void dz_task(void *arg, int64_t t, int thread)
                        width, b->ch > 0);
 }
 
-#define DW_ROWS 48
-#define DW_COLS 64
-
-static void dw_task(void *arg, int64_t t, int thread)
-{
-    const struct bwd *b = arg;
-    int64_t I = b->w->I, cols = (I + DW_COLS - 1) / DW_COLS;
-    int64_t o = t / cols * DW_ROWS, i = t % cols * DW_COLS;
-    int64_t width = vl_chunk_width(b->w->O, b->ch);
-
-    (void)thread;
-    b->c->k.mul(b->dw + (b->ch * VL_CHUNK + o) * I + i, I, (const float *)b->dz + o, 1, VL_CHUNK,
-                b->xf + b->r0 * I + i, I, width - o < DW_ROWS ? width - o : DW_ROWS,
-                I - i < DW_COLS ? I - i : DW_COLS, b->rn, b->add || b->r0, NULL);
-}
-
 static float *masses(struct vl_cpu *c, const struct vl_more *more, const float *dlogp, int64_t M)
 {
     float *mass = vl_cpu_scratch(c, VL_SCRATCH_B, (size_t)M * sizeof *mass);
@@ -254,7 +237,6 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
                      .inv_temp = inv_temp,
                      .dx = dx,
                      .dw = dw,
-                     .xf = x,
                      .add = add };
     int64_t nc = vl_chunks(w->O), rows = M < BWD_ROWS ? M : BWD_ROWS;
 
@@ -267,20 +249,15 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
         b.mass = masses(c, more, dlogp, M);
     for (b.r0 = 0; b.r0 < M; b.r0 += b.rn) {
         b.rn = vl_cpu_dw_end(b.r0, BWD_ROWS, M, runs) - b.r0;
-        if (w->ct != VL_COMPUTE_F32)
-            vl_cpu_dw_x(c, &b.half, b.x.h, b.r0, b.rn, w->I, w->ct, runs);
+        vl_cpu_dw_x(c, &b.rows, w->ct == VL_COMPUTE_F32 ? (const void *)b.x.f : b.x.h, b.r0, b.rn,
+                    w->I, w->ct, runs);
         for (b.ch = 0; b.ch < nc; b.ch++) {
             int64_t width = vl_chunk_width(w->O, b.ch);
             double work = (double)b.rn * (double)width * (double)w->I / 8;
 
             vl_cpu_run(c, 2 * work, (b.rn + VL_RB - 1) / VL_RB, dz_task, &b);
-            if (w->ct != VL_COMPUTE_F32)
-                vl_cpu_dw_add(c, &b.half, dw + b.ch * VL_CHUNK * w->I, b.dz, VL_CHUNK, width,
-                              add || b.r0);
-            else
-                vl_cpu_run(c, work,
-                           (width + DW_ROWS - 1) / DW_ROWS * ((w->I + DW_COLS - 1) / DW_COLS),
-                           dw_task, &b);
+            vl_cpu_dw_add(c, &b.rows, dw + b.ch * VL_CHUNK * w->I, b.dz, VL_CHUNK, width,
+                          add || b.r0);
         }
     }
 }

@@ -255,7 +255,7 @@ void vl_cpu_tile_dx(const struct vl_cpu *c, float *dx, int64_t ldx, struct vl_ro
 int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t panels,
                          enum vl_compute ct)
 {
-    int64_t mb = 131072 / (K < K_BLOCK ? K : K_BLOCK) / 24 * 24, want = 4 * c->threads;
+    int64_t mb = 262144 / (K < K_BLOCK ? K : K_BLOCK) / 24 * 24, want = 4 * c->threads;
 
     if (ct == VL_COMPUTE_AMX) {
         mb = (512 << 10) / (K + 1) / 32 * 32;
@@ -265,7 +265,7 @@ int64_t vl_cpu_row_block(const struct vl_cpu *c, int64_t N, int64_t K, int64_t p
         return mb;
     }
 
-    mb = mb < 24 ? 24 : mb > 240 ? 240 : mb;
+    mb = mb < 24 ? 24 : mb > 528 ? 528 : mb;
     while (mb > 24 && (N + mb - 1) / mb * panels < want)
         mb = mb / 2 / 6 * 6;
     return mb;

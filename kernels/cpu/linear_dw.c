@@ -12,75 +12,135 @@
 
 /* ---- fp32 ---- */
 
-/* The second factor of dW = dy^T x in panels of the tile's width: each is read O / 6 times. */
-struct dw {
+#define DW_ROWS  48  /* outputs o of a block */
+#define DW_GROUP 4   /* blocks of a task: panels are read as often as there are groups */
+#define DW_BLOCK 128 /* rows n at a time, */
+#define DW_SPAN  512 /* of so many whose dy is copied at once */
+#define PX_ROWS  16
+
+struct full {
     const struct vl_cpu *c;
-    float *dw, *px;
-    const float *dy, *x;
-    int64_t N, O, I, np, no;
+    const struct vl_dw *d;
+    float *dw;
+    const float *dy;
+    int64_t ldy, O;
+    int64_t np, slice;             /* panels; those of a task */
+    int64_t span;                  /* rows at a time */
+    int64_t blocks, group, groups; /* of dy; those of a task; groups of so many */
     float *buf;
     size_t stride;
     int add;
 };
 
-#define DW_ROWS  48  /* outputs o of a task */
-#define DW_BLOCK 128 /* rows n at a time */
-#define PX_ROWS  16
+struct panels {
+    const struct vl_cpu *c;
+    const struct vl_dw *d;
+    const float *x;
+};
 
 static void panels_task(void *arg, int64_t t, int thread)
 {
-    const struct dw *j = arg;
-    int64_t nr = j->c->k.nr;
+    const struct panels *j = arg;
+    const struct vl_dw *d = j->d;
+    int64_t nr = j->c->k.nr, np = vl_cpu_panels(j->c, d->I);
+    float *px = d->px;
 
     (void)thread;
-    for (int64_t n = t * PX_ROWS; n < j->N && n < (t + 1) * PX_ROWS; n++)
-        for (int64_t p = 0; p < j->np; p++) {
-            int64_t w = j->I - p * nr < nr ? j->I - p * nr : nr;
+    for (int64_t n = t * PX_ROWS; n < d->pairs && n < (t + 1) * PX_ROWS; n++)
+        for (int64_t p = 0; p < np; p++) {
+            int64_t w = d->I - p * nr < nr ? d->I - p * nr : nr;
 
-            memcpy(j->px + (p * j->N + n) * nr, j->x + n * j->I + p * nr,
-                   (size_t)w * sizeof(float));
+            memcpy(px + (p * d->pairs + n) * nr, j->x + n * d->I + p * nr, (size_t)w * sizeof *px);
         }
+}
+
+static void full_x(struct vl_cpu *c, struct vl_dw *d, const float *x, int64_t N, int64_t I)
+{
+    struct panels j = { c, d, x };
+    size_t n = (size_t)(vl_cpu_panels(c, I) * c->k.nr * N);
+
+    *d = (struct vl_dw){ .ct = VL_COMPUTE_F32, .I = I, .pairs = N };
+    d->px = vl_cpu_scratch(c, VL_SCRATCH_PX, n * sizeof(float));
+    vl_cpu_run(c, (double)(N * I), (N + PX_ROWS - 1) / PX_ROWS, panels_task, &j);
 }
 
 /* dy's columns are copied side by side first: their stride often is a multiple of 4096 bytes, and
  * then all rows compete for one set of the cache. */
-static void dw_task(void *arg, int64_t t, int thread)
+static void copy_block(float *to, const struct full *j, int64_t o, int64_t n, int64_t rows)
 {
-    const struct dw *j = arg;
-    int64_t nr = j->c->k.nr, p = t / j->no, o = t % j->no * DW_ROWS;
-    int64_t m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS,
-            w = j->I - p * nr < nr ? j->I - p * nr : nr;
+    int64_t m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS;
+    const float *dy = j->dy + n * j->ldy + o;
+
+    for (int64_t i = 0; i < rows && m == DW_ROWS; i++)
+        memcpy(to + i * DW_ROWS, dy + i * j->ldy, DW_ROWS * sizeof *dy);
+    for (int64_t i = 0; i < rows && m < DW_ROWS; i++)
+        memcpy(to + i * DW_ROWS, dy + i * j->ldy, (size_t)m * sizeof *dy);
+}
+
+/* Asks for the outputs of a block and a panel, which mostly are in memory. */
+static void fetch(const struct full *j, int64_t o, int64_t p)
+{
+    int64_t nr = j->c->k.nr, I = j->d->I;
+    const float *dw = j->dw + o * I + p * nr;
+
+    for (int64_t r = 0; r < DW_ROWS && o + r < j->O; r++)
+        for (int64_t i = 0; i < nr; i += 16)
+            __builtin_prefetch(dw + r * I + i, 1, 2);
+}
+
+static void block_task(const struct full *j, const float *dy, int64_t o, int64_t p, int64_t n,
+                       int64_t rows)
+{
+    int64_t nr = j->c->k.nr, I = j->d->I, m = j->O - o < DW_ROWS ? j->O - o : DW_ROWS;
+    int64_t w = I - p * nr < nr ? I - p * nr : nr;
+    const float *px = (const float *)j->d->px + (p * j->d->pairs + n) * nr;
+
+    for (int64_t i = 0; i < rows; i += DW_BLOCK)
+        j->c->k.mul(j->dw + o * I + p * nr, I, dy + i * DW_ROWS, 1, DW_ROWS, px + i * nr, nr, m, w,
+                    rows - i < DW_BLOCK ? rows - i : DW_BLOCK, j->add || n + i, NULL);
+}
+
+static void full_task(void *arg, int64_t t, int thread)
+{
+    const struct full *j = arg;
+    int64_t first = t % j->groups * j->group, p0 = t / j->groups * j->slice;
+    int64_t blocks = j->blocks - first < j->group ? j->blocks - first : j->group;
+    int64_t end = p0 + j->slice < j->np ? p0 + j->slice : j->np, N = j->d->pairs;
     float *dy = j->buf + (size_t)thread * j->stride;
 
-    for (int64_t n = 0; n < j->N; n += DW_BLOCK) {
-        int64_t k = j->N - n < DW_BLOCK ? j->N - n : DW_BLOCK;
+    for (int64_t n = 0; n < N; n += j->span) {
+        int64_t rows = N - n < j->span ? N - n : j->span;
 
-        for (int64_t i = 0; i < k; i++)
-            memcpy(dy + i * DW_ROWS, j->dy + (n + i) * j->O + o, (size_t)m * sizeof *dy);
-        j->c->k.mul(j->dw + o * j->I + p * nr, j->I, dy, 1, DW_ROWS, j->px + (p * j->N + n) * nr,
-                    nr, m, w, k, j->add || n, NULL);
+        for (int64_t b = 0; b < blocks; b++)
+            copy_block(dy + b * j->span * DW_ROWS, j, (first + b) * DW_ROWS, n, rows);
+        for (int64_t p = p0; p < end; p++)
+            for (int64_t b = 0; b < blocks; b++) {
+                int64_t next = b + 1 < blocks ? b + 1 : 0;
+
+                if (next || p + 1 < end)
+                    fetch(j, (first + next) * DW_ROWS, next ? p : p + 1);
+                block_task(j, dy + b * j->span * DW_ROWS, (first + b) * DW_ROWS, p, n, rows);
+            }
     }
 }
 
-static void dw_f32(struct vl_cpu *c, float *dw, const float *dy, const float *x, int64_t N,
-                   int64_t O, int64_t I, int add)
+static void full_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const float *dy,
+                     int64_t ldy, int64_t O, int add)
 {
-    struct dw j = { .c = c,
-                    .dw = dw,
-                    .dy = dy,
-                    .x = x,
-                    .N = N,
-                    .O = O,
-                    .I = I,
-                    .np = vl_cpu_panels(c, I),
-                    .no = (O + DW_ROWS - 1) / DW_ROWS,
-                    .add = add };
-    double work = (double)N * (double)O * (double)I / 8;
+    struct full j = { .c = c, .d = d, .dw = dw, .dy = dy, .ldy = ldy, .O = O, .add = add };
+    int64_t want = 8 * c->threads, slices;
 
-    j.px = vl_cpu_scratch(c, VL_SCRATCH_A, (size_t)(j.np * c->k.nr * N) * sizeof *j.px);
-    j.buf = vl_cpu_thread_scratch(c, DW_ROWS * DW_BLOCK, &j.stride);
-    vl_cpu_run(c, work, (N + PX_ROWS - 1) / PX_ROWS, panels_task, &j);
-    vl_cpu_run(c, work, j.np * j.no, dw_task, &j);
+    j.np = vl_cpu_panels(c, d->I);
+    j.span = d->pairs < DW_SPAN ? d->pairs : DW_SPAN;
+    j.blocks = (O + DW_ROWS - 1) / DW_ROWS;
+    j.group = 2 * j.blocks / want;
+    j.group = j.group < 1 ? 1 : j.group > DW_GROUP ? DW_GROUP : j.group;
+    j.groups = (j.blocks + j.group - 1) / j.group;
+    slices = (want + j.groups - 1) / j.groups;
+    j.slice = (j.np + slices - 1) / slices;
+    j.buf = vl_cpu_thread_scratch(c, (size_t)(j.group * DW_ROWS * j.span), &j.stride);
+    vl_cpu_run(c, (double)d->pairs * (double)O * (double)d->I / 8,
+               j.groups * ((j.np + j.slice - 1) / j.slice), full_task, &j);
 }
 
 /* ---- half types ---- */
@@ -190,8 +250,8 @@ static void half_task(void *arg, int64_t t, int thread)
         j->c->k.mul_amx(dw, j->I, a, j->lda, b, nr, m, w, j->pairs, j->add, NULL);
 }
 
-void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
-                 enum vl_compute ct, const struct vl_runs *runs)
+static void half_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N,
+                   int64_t I, enum vl_compute ct, const struct vl_runs *runs)
 {
     int64_t ld = 2 * vl_cpu_depth(ct, I);
     struct half j = { .c = c,
@@ -206,14 +266,14 @@ void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, i
     d->blocks = cut_blocks(NULL, &d->pairs, r0, N, runs, ct);
     b = vl_cpu_scratch(c, VL_SCRATCH_BLOCKS, (size_t)d->blocks * sizeof *b + 1);
     cut_blocks(b, &d->pairs, r0, N, runs, ct);
-    d->px = vl_cpu_scratch(c, VL_SCRATCH_PX, (size_t)(j.np * c->k.nr * d->pairs) * sizeof *d->px);
+    d->px = vl_cpu_scratch(c, VL_SCRATCH_PX, (size_t)(j.np * c->k.nr * d->pairs) * sizeof *j.px);
     d->block = b;
     j.block = b, j.px = d->px, j.pairs = d->pairs;
     vl_cpu_run(c, (double)N * (double)I, d->blocks, px_task, &j);
 }
 
-void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
-                   int64_t ldy, int64_t O, int add)
+static void half_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uint16_t *dy,
+                     int64_t ldy, int64_t O, int add)
 {
     struct half j = { .c = c,
                       .block = d->block,
@@ -241,6 +301,26 @@ void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const uin
                half_task, &j);
 }
 
+/* ---- either ---- */
+
+void vl_cpu_dw_x(struct vl_cpu *c, struct vl_dw *d, const void *x, int64_t r0, int64_t N, int64_t I,
+                 enum vl_compute ct, const struct vl_runs *runs)
+{
+    if (ct == VL_COMPUTE_F32)
+        full_x(c, d, (const float *)x + r0 * I, N, I);
+    else
+        half_x(c, d, x, r0, N, I, ct, runs);
+}
+
+void vl_cpu_dw_add(struct vl_cpu *c, const struct vl_dw *d, float *dw, const void *dy, int64_t ldy,
+                   int64_t O, int add)
+{
+    if (d->ct == VL_COMPUTE_F32)
+        full_add(c, d, dw, dy, ldy, O, add);
+    else
+        half_add(c, d, dw, dy, ldy, O, add);
+}
+
 void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64_t N, int64_t O,
                       int64_t I, enum vl_compute ct, const struct vl_runs *runs, int add)
 {
@@ -248,7 +328,8 @@ void vl_cpu_linear_dw(void *ctx, float *dw, const void *dy, const void *x, int64
     struct vl_dw d;
 
     if (ct == VL_COMPUTE_F32) {
-        dw_f32(ctx, dw, dy, x, N, O, I, add);
+        vl_cpu_dw_x(ctx, &d, x, 0, N, I, ct, runs);
+        vl_cpu_dw_add(ctx, &d, dw, dy, O, O, add);
         return;
     }
     cut_blocks(NULL, &pairs, 0, N, runs, ct);

@@ -26,13 +26,15 @@ static int64_t of_thread(const struct vl_cpu *c, const struct vl_shape *s,
     int64_t G = a->H / a->K, D = a->D, Dp = vl_attn_padded(a), T = (x->longest + 63) / 64 * 64;
     int64_t items = most(32, G), rows = up16(items) + 16, n;
 
-    n = most(48 * 128, 2 * 96 * c->k.nr); /* linear_dw.c, mlp.c */
+    n = 2 * 96 * c->k.nr; /* mlp.c */
     n = most(n, s->V ? VL_RB * VL_CHUNK : 0);
     n = most(n, s->V && x->paged ? 4 * s->V : 0); /* sample.c */
     if (a->ct == VL_COMPUTE_F32) {
         n = most(n, items * (2 * D + T + 24));
-        if (s->train)
+        if (s->train) {
             n = most(n, T * (4 * D + 48 * G) + 72 * G * D);
+            n = most(n, 4 * 48 * least(x->N, 512)); /* linear_dw.c */
+        }
         return n;
     }
     n = most(n, rows * (Dp * 3 / 2 + T * 3 / 2 + 2) + 16 * Dp + T / 4);
@@ -87,7 +89,7 @@ size_t vl_cpu_scratch_bytes(void *ctx, const struct vl_shape *s, const struct vl
     if (s->F % c->k.nr && !s->train)
         bytes[VL_SCRATCH_A] = most(bytes[VL_SCRATCH_A], 8 * N * s->F);
     if (s->train && !half)
-        bytes[VL_SCRATCH_A] = most(bytes[VL_SCRATCH_A], 4 * in * N);
+        bytes[VL_SCRATCH_PX] = 4 * most(in * N, vl_cpu_panels(c, s->C) * c->k.nr * outs);
     if (s->train && half) {
         bytes[VL_SCRATCH_PX] = 4 * most(in * pairs, vl_cpu_panels(c, s->C) * c->k.nr * head);
         bytes[VL_SCRATCH_AT] = 4 * most(out * (pairs + 32), VL_CHUNK * (head + 32));
