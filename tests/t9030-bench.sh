@@ -41,12 +41,15 @@ export T
 ok "every line without a peer, and the block" '
     run -r 1 -p none --append=history.md
     [ ! -s err ]
-    for l in decode64 decode32 decode8 decode1 logp-bf16 logp-fp32 train-bf16 train-fp32 train-grpo rollout memory; do
+    for l in decode64 decode32 decode8 decode1 logp-bf16 logp-fp32 train-bf16 train-fp32 train-grpo rollout memory \
+        memory-file; do
         grep -Eq "^$l +(bf16|fp32) +[0-9.]+  - +-  - " out || { echo "no $l"; false; }
         grep -q "^| $l |" history.md
     done
     [ "$(grep -Ec "^decode[0-9]+ +int8 +[0-9.]+  - +-  - " out)" = 4 ]
-    [ "$(grep -Ec "^[|] toy *[|] (bf16|amx) [|] .* [|] *[0-9]* .*[|]$" out)" = 5 ]
+    [ "$(grep -Ec "^[|] toy *[|] bf16 [|] .* [|] *[0-9]* .*[|]$" out)" = 5 ]
+    tiles=$(grep -Ec "^[|] toy *[|] amx [|] .* [|] *[0-9]* .*[|]$" out) || :
+    [ "$tiles" = "$(grep -q "cpu amx" history.md && echo 5 || echo 0)" ]
     [ "$(grep -c "^| toy *| fp32 | " history.md)" = 5 ]
     grep -Eq "^## [0-9]{4}-[0-9]{2}-[0-9]{2}, " history.md
     grep -q "^verl [0-9.]* cpu " history.md
