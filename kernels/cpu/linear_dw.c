@@ -18,6 +18,7 @@
 #define DW_SPAN  512 /* of so many whose dy is copied at once */
 #define PX_ROWS  16
 
+/* dW = dy^T x, x in panels of a tile's width, dy in blocks of DW_ROWS columns. */
 struct full {
     const struct vl_cpu *c;
     const struct vl_dw *d;

@@ -15,10 +15,9 @@
 
 #include "libverl/base/err.h"
 
-#define WINDOW                                                                                     \
-    ((int64_t)512 << 10) /* floats: moments of a window stay in a 2 MB cache or near it */
+#define WINDOW ((int64_t)512 << 10) /* floats: a moment's take 2 MB, a second-level cache */
 
-/* Whole blocks of rows of any matrix. */
+/* At least a block of rows of the widest matrix. */
 static int64_t window(const struct vl_config *c)
 {
     int64_t widest = c->C > c->F ? c->C : c->F, least;
