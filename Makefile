@@ -107,7 +107,7 @@ ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
   $(BUILD)/kernels/cpu/%_avx2.o: KFLAGS := -mavx2 -mfma
   $(BUILD)/kernels/cpu/%_avx512.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
   $(BUILD)/kernels/cpu/%_avx512bf16.o: KFLAGS := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
-  $(BUILD)/kernels/cpu/%_amx.o: KFLAGS := -mamx-tile -mamx-bf16 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
+  $(BUILD)/kernels/cpu/%_amx.o: KFLAGS := -mamx-tile -mamx-bf16 -mamx-int8 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx2 -mfma -mprefer-vector-width=512
 endif
 $(BUILD)/libverl/base/version.o: KFLAGS = -DVL_BUILD_FLAGS='"$(strip $(CFLAGS_RULES) $(OPT) $(CFLAGS))"' \
     -DVL_MPI_VERSION='"$(if $(filter 1,$(MPI)),mpich $(shell pkg-config --modversion mpich),no)"' \

@@ -1,5 +1,4 @@
 /* body_int8.h - weights of eight bits: how they are made, and made into operands. */
-#include "kernels/cpu/body_widen.h"
 
 static float k_largest(const float *x, int64_t n)
 {
@@ -27,7 +26,12 @@ static void k_to_int8(int8_t *q, int64_t ldq, const float *x, const float *s, in
 
 static void k_widen16(uint32_t *h, const int8_t *q, int64_t n, int64_t pairs, const int8_t *ahead)
 {
-    widen_pairs(h, q, n, n, pairs, ahead);
+    for (int64_t k = 0; k < pairs; k++, q += 2 * n, ahead += 2 * n) {
+        for (int64_t j = 0; j < 2 * n; j += 64)
+            __builtin_prefetch(ahead + j, 0, 2);
+        for (int64_t j = 0; j < n; j += VL_LANES, h += VL_LANES)
+            v_store_pairs(h, v_load_i8(q + j), v_load_i8(q + n + j));
+    }
 }
 
 static void k_widen(float *y, const int8_t *q, int64_t n, const int8_t *ahead)

@@ -12,6 +12,7 @@
 
 enum {
     VL_SCRATCH_X,
+    VL_SCRATCH_DIGITS,
     VL_SCRATCH_A,
     VL_SCRATCH_B,
     VL_SCRATCH_THREAD,
@@ -36,7 +37,8 @@ struct vl_cpu {
 
 /* Panels of width nr: fw holds W^T for y, bw holds W for dx (VL_FORM_TRAIN only).
  * fp32: fw[p][i][n] = W[p*nr + n][i], bw[p][o][n] = W[o][p*nr + n]; else: vl_cpu_depth of i or o.
- * VL_FORM_INT8: int8_t fw[p][i][n], i up to a whole number of elements of ct, and scale (O). */
+ * VL_FORM_INT8: int8_t fw[p][i][n], i up to a whole number of elements of ct, or for AMX in blocks
+ * (kern.h, mul_digits), i up to a multiple of 64; and scale (O). */
 struct vl_weight {
     int64_t O, I;
     enum vl_compute ct;
@@ -46,10 +48,12 @@ struct vl_weight {
 };
 
 /* Rows of a matrix as the products read them: f, or h = pairs of bf16; ld in elements of either. For
- * VL_COMPUTE_AMX rows of h end in zeros up to a whole block. */
+ * VL_COMPUTE_AMX rows of h end in zeros up to a whole block. d: rows of h for weights of eight bits, as
+ * kern.h's mul_digits takes them, ld bytes a digit. */
 struct vl_rows {
     const float *f;
     const uint32_t *h;
+    const int8_t *d;
     int64_t ld;
 };
 
@@ -91,9 +95,10 @@ static inline void vl_cpu_pad(uint16_t *row, int64_t n, enum vl_compute ct)
     for (int64_t i = n; i < 2 * vl_cpu_depth(ct, n); i++)
         row[i] = 0;
 }
-/* x (N, I) as rows for w's compute type: itself, or converted into VL_SCRATCH_X by all threads. */
-struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
-                           enum vl_compute ct);
+/* x (N, I) as rows for w: itself, or converted into VL_SCRATCH_X by all threads; and an operand. */
+struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, const struct vl_weight *w);
+struct vl_rows vl_cpu_rows_for(struct vl_cpu *c, const void *x, int64_t N,
+                               const struct vl_weight *w);
 /* One row tile by one panel, by the calling thread: y[m][n] for panel p of fw (n < nr), or of bw.
  * y points at the first output of the panel. next: the panel this thread will
  * probably take next (past the end: none), fetched meanwhile. */
@@ -118,10 +123,13 @@ void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_r
                       int64_t k, int64_t M, const void *panel, int64_t n, int64_t d,
                       enum vl_compute ct, int add, const void *next);
 
-/* VL_FORM_INT8 (int8.c): bytes of q; n <= VL_PACK_ROWS rows of vl_cpu_pack_rows; vl_cpu_tile_y. */
+/* VL_FORM_INT8 (int8.c): bytes of q; n <= VL_PACK_ROWS rows of vl_cpu_pack_rows; rows of h in digits,
+ * in VL_SCRATCH_DIGITS, and their bytes; vl_cpu_tile_y. */
 size_t vl_int8_bytes(const struct vl_cpu *c, int64_t O, int64_t I, enum vl_compute ct);
 void vl_int8_pack(const struct vl_cpu *c, struct vl_weight *w, const float *x, int64_t row,
                   int64_t n);
+int64_t vl_int8_digit_bytes(int64_t N, int64_t I);
+struct vl_rows vl_int8_digits(struct vl_cpu *c, struct vl_rows x, int64_t N, int64_t I);
 void vl_int8_tile_y(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
                     int64_t M, const struct vl_weight *w, int64_t p, int64_t next);
 

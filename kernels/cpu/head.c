@@ -119,7 +119,7 @@ void vl_cpu_head_logp(void *ctx, float *logp, float *entropy, float *lse, float 
     int64_t blocks = (M + VL_RB - 1) / VL_RB;
     struct logp j = { .c = c,
                       .w = w,
-                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .x = vl_cpu_rows(c, x, M, w),
                       .target = target,
                       .more = more,
                       .inv_temp = inv_temp,
@@ -226,7 +226,7 @@ void vl_cpu_head_bwd(void *ctx, float *dx, float *dw, const float *x, const stru
     struct vl_cpu *c = ctx;
     struct bwd b = { .c = c,
                      .w = w,
-                     .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                     .x = vl_cpu_rows(c, x, M, w),
                      .target = target,
                      .lse = lse,
                      .entropy = entropy,
@@ -278,7 +278,7 @@ void vl_cpu_head_logits(void *ctx, float *z, const float *x, const struct vl_wei
     struct vl_cpu *c = ctx;
     struct logp j = { .c = c,
                       .w = w,
-                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .x = vl_cpu_rows(c, x, M, w),
                       .inv_temp = inv_temp,
                       .M = M,
                       .nc = vl_chunks(w->O),

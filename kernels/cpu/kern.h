@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #define VL_AMX_PAIRS 16 /* pairs of bf16 in one block of an AMX tile's sum */
-#define VL_AMXQ_ROWS 32 /* of mul_amxq */
 
 /* Partial log-softmax sums of one row over one chunk of the vocabulary. */
 struct vl_part {
@@ -97,10 +96,14 @@ struct vl_kern {
      * q[2k*n + j], q[(2k+1)*n + j]. From ahead on as many bytes are fetched meanwhile. */
     void (*widen)(float *y, const int8_t *q, int64_t n, const int8_t *ahead);
     void (*widen16)(uint32_t *h, const int8_t *q, int64_t n, int64_t pairs, const int8_t *ahead);
-    /* c (M,64) = mul_amx of a and the widened panel q (2*K2, 64), M <= VL_AMXQ_ROWS. NULL: nothing is
-     * quicker than to widen first. next: the panel of this thread's next call, or q. */
-    void (*mul_amxq)(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
-                     int64_t M, int64_t K2, const int8_t *next);
+    /* hi, lo: a row's n elements of bf16, a multiple of 32, as (256 hi + lo) times the scale returned.
+     * y (M,N) = the sums over K digits, a multiple of 64, of rows a (hi, scale; lo lda bytes behind;
+     * both lda long) with a panel q: blocks of 64 x 16 weights side by side, q[k/64][n/16][k/4 %
+     * 16][n % 16][k % 4], nr outputs wide, times both scales: s (N) are the panel's. Any order. */
+    float (*digits)(int8_t *hi, int8_t *lo, const uint32_t *h, int64_t n);
+    void (*mul_digits)(float *y, int64_t ldy, const int8_t *a, int64_t lda, const int8_t *q,
+                       int64_t nr, const float *s, int64_t M, int64_t N, int64_t K,
+                       const int8_t *next);
 
     /* elementwise functions of fmath.h */
     void (*math)(enum vl_math f, float *y, const float *x, int64_t n);

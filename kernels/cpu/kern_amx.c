@@ -15,7 +15,6 @@
 
 #    define VL_SIMD 16
 #    include "kernels/cpu/simd.h"
-#    include "kernels/cpu/body_widen.h"
 
 #    define NR    64 /* width of a panel */
 #    define AHEAD 3  /* blocks of the sum between what few rows multiply and what they fetch */
@@ -289,55 +288,108 @@ static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
     }
 }
 
-/* ---- weights of eight bits ---- */
+/* ---- weights of eight bits: body_digits.h ---- */
 
-/* Products with whole numbers of eight bits: a block is widened when it is needed. With up to 16 rows
- * memory takes the time, and what is fetched is near, so that it is of use whatever panel is next. */
-static void tile_16q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
-                     int64_t K2, const int8_t *next)
+#    define BLOCK (64 * NR) /* bytes of a panel that a step of 64 digits multiplies */
+
+/* c (rows,NR): sums of up to 16 rows of digits, as whole numbers of 32 bits. What is fetched is near, where there is no next panel its own
+ * beginning. */
+static void digits_16(float *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t K,
+                      const int8_t *next)
 {
-    _Alignas(64) uint32_t b[VL_AMX_PAIRS * NR];
+    const int8_t *behind = q + K * NR;
 
-    begin(c, ldc, in_a_row, 0);
-    for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
-        int64_t then = k + AHEAD * VL_AMX_PAIRS;
+    begin(c, NR, in_a_row, 0);
+    for (int64_t k = 0; k < K; k += 64, q += BLOCK) {
+        const int8_t *then = q + AHEAD * BLOCK;
 
-        widen_pairs(b, q + k * 2 * NR, NR, NR, VL_AMX_PAIRS,
-                    then < K2 ? q + then * 2 * NR : next + (then - K2) * 2 * NR);
-        step_16(a + k, lda, b, NR);
+        then = then < behind ? then : next + (then - behind);
+        for (int i = 0; i < BLOCK; i += 64)
+            _mm_prefetch(then + i, _MM_HINT_T0);
+        _tile_loadd(4, a + k, lda);
+        _tile_loadd(6, q, 64);
+        _tile_dpbssd(0, 4, 6);
+        _tile_loadd(7, q + BLOCK / 4, 64);
+        _tile_dpbssd(1, 4, 7);
+        _tile_loadd(6, q + BLOCK / 2, 64);
+        _tile_dpbssd(2, 4, 6);
+        _tile_loadd(7, q + BLOCK / 4 * 3, 64);
+        _tile_dpbssd(3, 4, 7);
     }
-    end(c, ldc, in_a_row);
+    end(c, NR, in_a_row);
 }
 
-/* With more rows each half of the outputs has the time to fetch half of the next panel. */
-static void tile_32q(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
-                     int64_t K2, const int8_t *next)
+/* Sums of 17 to 32 rows of digits with half a panel. */
+static void digits_32(float *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t K,
+                      const int8_t *next, int lines)
 {
-    const struct places square = { 16, 16 * ldc, 16 * ldc + 16 };
-    _Alignas(64) uint32_t b[VL_AMX_PAIRS * NR / 2];
+    const struct places square = { 16, 16 * NR, 16 * NR + 16 };
 
-    for (int n = 0; n < NR; n += 32) {
-        begin(c, ldc, square, 0);
-        for (int64_t k = 0; k < K2; k += VL_AMX_PAIRS) {
-            widen_pairs(b, q + k * 2 * NR + n, NR, 32, VL_AMX_PAIRS, next + (n / 32 * K2 + k) * NR);
-            step_32(a + k, lda, b, 32);
+    begin(c, NR, square, 0);
+    for (int64_t k = 0; k < K; k += 64, q += BLOCK) {
+        for (int i = 0; i < lines; i++, next += 64)
+            _mm_prefetch(next, _MM_HINT_T1);
+        _tile_loadd(6, q, 64);
+        _tile_loadd(4, a + k, lda);
+        _tile_loadd(7, q + BLOCK / 4, 64);
+        _tile_dpbssd(0, 4, 6);
+        _tile_loadd(5, a + 16 * lda + k, lda);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+    }
+    end(c, NR, square);
+}
+
+/* y (M,N) of the sums c (2M,NR), as body_digits.h. */
+static void scaled_sums(float *y, int64_t ldy, const float *c, const int8_t *a, int64_t lda,
+                        const float *s, int64_t M, int64_t N, int64_t K)
+{
+    for (int64_t m = 0; m < M; m++, y += ldy, c += 2 * NR, a += 2 * lda) {
+        float scale;
+
+        memcpy(&scale, a + K, sizeof scale);
+        for (int64_t n = 0; n < N; n += 16) {
+            vf hi = _mm512_cvtepi32_ps(_mm512_load_si512(c + n));
+            vf lo = _mm512_cvtepi32_ps(_mm512_load_si512(c + NR + n));
+            vf v = v_mul(v_fma(hi, v_set1(256), lo), v_set1(scale));
+
+            v_store_n(y + n, v_mul(v, v_load_n(s + n, N - n)), N - n);
         }
-        end(c + n, ldc, square);
     }
 }
 
-static void k_mul_amxq(float *c, int64_t ldc, const uint32_t *a, int64_t lda, const int8_t *q,
-                       int64_t M, int64_t K2, const int8_t *next)
+static void k_mul_digits(float *y, int64_t ldy, const int8_t *a, int64_t lda, const int8_t *q,
+                         int64_t nr, const float *s, int64_t M, int64_t N, int64_t K,
+                         const int8_t *next)
 {
-    int rows = (int)M;
+    _Alignas(64) float c[32 * NR];
+    int64_t tiles = 2 * ((M + 7) / 16), m = 0;
+    int lines = next && tiles ? (int)((NR + tiles - 1) / tiles) : 0;
+    int64_t ahead = lines * K;
 
-    configure(rows > 16 ? 16 : rows, rows > 16 ? rows - 16 : 0);
-    (rows > 16 ? tile_32q : tile_16q)(c, ldc, a, lda, q, K2, next);
+    (void)nr;
+    if (M > 8)
+        configure(16, M < 16 ? (int)(2 * M - 16) : 16);
+    for (; M - m > 8; m += 16, a += 32 * lda, y += 16 * ldy) {
+        int64_t rows = M - m < 16 ? M - m : 16;
+
+        if (rows < 16 && m)
+            configure(16, (int)(2 * rows - 16));
+        for (int n = 0; n < NR; n += 32, next = lines ? next + ahead : NULL)
+            digits_32(c + n, a, lda, q + n * 64, K, next, lines);
+        scaled_sums(y, ldy, c, a, lda, s, rows, N, K);
+    }
+    if (m < M) {
+        configure((int)(2 * (M - m)), 0);
+        digits_16(c, a, lda, q, K, next && !m ? next : q);
+        scaled_sums(y, ldy, c, a, lda, s, M - m, N, K);
+    }
 }
 
 int vl_kern_use_amx(struct vl_kern *k)
 {
-    unsigned a, b, c, d, need = 1u << 22 | 1u << 24; /* AMX-BF16, AMX-TILE */
+    unsigned a, b, c, d, need = 1u << 22 | 3u << 24; /* AMX-BF16, AMX-TILE, AMX-INT8 */
 
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & need) != need)
         return 0;
@@ -347,7 +399,7 @@ int vl_kern_use_amx(struct vl_kern *k)
     k->mul_amx = k_mul_amx;
     k->keys_amx = k_keys_amx;
     k->values_amx = k_values_amx;
-    k->mul_amxq = k_mul_amxq;
+    k->mul_digits = k_mul_digits;
     return 1;
 }
 #endif

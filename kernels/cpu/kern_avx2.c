@@ -13,6 +13,7 @@
 #    include "kernels/cpu/body_attn.h"
 #    include "kernels/cpu/body_act.h"
 #    include "kernels/cpu/body_int8.h"
+#    include "kernels/cpu/body_digits.h"
 #    include "kernels/cpu/body_row.h"
 #    include "kernels/cpu/body_table.h"
 

@@ -184,14 +184,21 @@ const void *vl_cpu_operand(void *ctx, void *o, const float *x, int64_t N, int64_
     return o;
 }
 
-struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, int64_t I,
-                           enum vl_compute ct)
+struct vl_rows vl_cpu_rows_for(struct vl_cpu *c, const void *x, int64_t N,
+                               const struct vl_weight *w)
+{
+    struct vl_rows r = vl_cpu_rows_of(x, w->I, w->ct);
+
+    return w->form == VL_FORM_INT8 && w->ct == VL_COMPUTE_AMX ? vl_int8_digits(c, r, N, w->I) : r;
+}
+
+struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, const struct vl_weight *w)
 {
     void *o = NULL;
 
-    if (ct != VL_COMPUTE_F32)
-        o = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)N * vl_cpu_operand_bytes(c, I, ct));
-    return vl_cpu_rows_of(vl_cpu_operand(c, o, x, N, I, ct), I, ct);
+    if (w->ct != VL_COMPUTE_F32)
+        o = vl_cpu_scratch(c, VL_SCRATCH_X, (size_t)N * vl_cpu_operand_bytes(c, w->I, w->ct));
+    return vl_cpu_rows_for(c, vl_cpu_operand(c, o, x, N, w->I, w->ct), N, w);
 }
 
 void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_rows x, int64_t m0,
@@ -341,7 +348,7 @@ void vl_cpu_linear(void *ctx, float *y, const void *x, const struct vl_weight *w
 {
     struct vl_cpu *c = ctx;
     int64_t np = vl_cpu_panels(c, w->O), mb = vl_cpu_row_block(c, N, w->I, np, w->ct);
-    struct mul j = { c, y, vl_cpu_rows_of(x, w->I, w->ct), w, bias, add, N, .mb = mb, .np = np };
+    struct mul j = { c, y, vl_cpu_rows_for(c, x, N, w), w, bias, add, N, .mb = mb, .np = np };
 
     vl_cpu_run(c, work_of(w, N), divide(&j), linear_task, &j);
 }

@@ -87,7 +87,7 @@ void vl_cpu_gate_up(void *ctx, void *h, float *gu, const void *x, const struct v
     int64_t F = w->O / 2, np = F / c->k.nr, mb = vl_cpu_row_block(c, N, w->I, np, w->ct);
     double work = (double)N * (double)w->O * (double)w->I / 8;
     struct mlp j = { .c = c,
-                     .x = vl_cpu_rows_of(x, w->I, w->ct),
+                     .x = vl_cpu_rows_for(c, x, N, w),
                      .w = w,
                      .bias = bias,
                      .gu_out = gu,

@@ -378,7 +378,7 @@ void vl_cpu_head_sample(void *ctx, int32_t *id, float *logp, float *logp_kept, c
     int greedy = s->temperature == 0;
     struct draw d = { .c = c,
                       .w = w,
-                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .x = vl_cpu_rows(c, x, M, w),
                       .s = s,
                       .edit = edit,
                       .edits = edits,

@@ -31,14 +31,14 @@ static int64_t of_thread(const struct vl_cpu *c, const struct vl_shape *s,
     n = most(n, s->V && x->paged ? 4 * s->V : 0); /* sample.c */
     if (a->ct == VL_COMPUTE_F32) {
         n = most(n, items * (2 * D + T + 24));
-        if (s->train) {
+        if (s->form == VL_FORM_TRAIN) {
             n = most(n, T * (4 * D + 48 * G) + 72 * G * D);
             n = most(n, 4 * 48 * least(x->N, 512)); /* linear_dw.c */
         }
         return n;
     }
     n = most(n, rows * (Dp * 3 / 2 + T * 3 / 2 + 2) + 16 * Dp + T / 4);
-    if (s->train)
+    if (s->form == VL_FORM_TRAIN)
         n = most(n, Dp * (11 * T / 2 + 5 * 64) + 64 * 64 * 4);
     return n;
 }
@@ -54,7 +54,7 @@ static int64_t of_keys(const struct vl_shape *s, const struct vl_extent *x)
     if (a->ct == VL_COMPUTE_F32)
         return 4 * (own + x->shared) * a->K * a->D;
     n = 4 * own * wide;
-    if (s->train)
+    if (s->form == VL_FORM_TRAIN)
         n = most(n,
                  least((int64_t)128 << 20, 4 * wide * (x->N + x->shared) * (3 + x->longest / 256)));
     return n;
@@ -68,7 +68,7 @@ static int64_t of_head(const struct vl_shape *s, const struct vl_extent *x)
     if (!s->V)
         return 0;
     return most(x->M * vl_chunks(s->V) * part + 4 * x->M,
-                s->train ? least(x->M, 2048) * VL_CHUNK * 4 : 0);
+                s->form == VL_FORM_TRAIN ? least(x->M, 2048) * VL_CHUNK * 4 : 0);
 }
 
 size_t vl_cpu_scratch_bytes(void *ctx, const struct vl_shape *s, const struct vl_extent *x)
@@ -86,17 +86,19 @@ size_t vl_cpu_scratch_bytes(void *ctx, const struct vl_shape *s, const struct vl
     size_t all = 0;
 
     bytes[VL_SCRATCH_A] = most(of_keys(s, x), of_head(s, x));
-    if (s->F % c->k.nr && !s->train)
+    if (s->F % c->k.nr && s->form != VL_FORM_TRAIN)
         bytes[VL_SCRATCH_A] = most(bytes[VL_SCRATCH_A], 8 * N * s->F);
-    if (s->train && !half)
+    if (s->form == VL_FORM_TRAIN && !half)
         bytes[VL_SCRATCH_PX] = 4 * most(in * N, vl_cpu_panels(c, s->C) * c->k.nr * outs);
-    if (s->train && half) {
+    if (s->form == VL_FORM_TRAIN && half) {
         bytes[VL_SCRATCH_PX] = 4 * most(in * pairs, vl_cpu_panels(c, s->C) * c->k.nr * head);
         bytes[VL_SCRATCH_AT] = 4 * most(out * (pairs + 32), VL_CHUNK * (head + 32));
         bytes[VL_SCRATCH_BLOCKS] = 24 * (N / 32 + x->nseq);
     }
     if (half && s->V)
         bytes[VL_SCRATCH_X] = 4 * x->M * vl_cpu_depth(a->ct, s->C);
+    if (s->form == VL_FORM_INT8 && a->ct == VL_COMPUTE_AMX)
+        bytes[VL_SCRATCH_DIGITS] = vl_int8_digit_bytes(N, most(most(s->C, HD), s->F));
     bytes[VL_SCRATCH_B] = (N + x->nseq) * (16 * a->K + 64) + x->longest + x->shared;
     if (s->V && x->paged)
         bytes[VL_SCRATCH_B] =

@@ -73,6 +73,16 @@ VL_INL void v_store(float *p, vf a)
     _mm256_storeu_ps(p, a.a);
     _mm256_storeu_ps(p + 8, a.b);
 }
+VL_INL __m256 y_load_bf16(const uint16_t *p)
+{
+    __m256i w = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+
+    return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+}
+VL_INL vf v_load_bf16(const uint16_t *p)
+{
+    return (vf){ y_load_bf16(p), y_load_bf16(p + 8) };
+}
 VL_INL vf v_load_i8(const int8_t *p)
 {
     __m128i x = _mm_loadu_si128((const __m128i *)p);

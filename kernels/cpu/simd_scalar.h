@@ -24,6 +24,10 @@ VL_INL void v_store(float *p, vf a)
 {
     memcpy(p, a.v, sizeof a.v);
 }
+VL_INL vf v_load_bf16(const uint16_t *p)
+{
+    V_EACH(vl_bits_float((int32_t)((uint32_t)p[i] << 16)));
+}
 VL_INL vf v_load_i8(const int8_t *p)
 {
     V_EACH((float)p[i]);

@@ -86,7 +86,7 @@ void vl_cpu_head_topk(void *ctx, int32_t *id, float *top, float *logp, const flo
     int64_t rows = M >= 2 * ROWS * (int64_t)c->threads ? ROWS : FEW_ROWS;
     struct topk j = { .c = c,
                       .w = w,
-                      .x = vl_cpu_rows(c, x, M, w->I, w->ct),
+                      .x = vl_cpu_rows(c, x, M, w),
                       .inv_temp = inv_temp,
                       .M = M,
                       .K = K,

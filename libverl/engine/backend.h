@@ -37,7 +37,10 @@ enum vl_form {
     VL_FORM_TRAIN, /* also what linear_dx and head_bwd need */
     /* each row as whole numbers q of eight bits and one scale s, q s = w but for rounding:
      * s = max|w| / 127 in fp32, q = w / s to nearest even, within +-127. y[o] = s[o] * sum_k x[k]
-     * q[o][k], summed as the compute type does, in which every q is exact; then the bias. */
+     * q[o][k], summed as the compute type does, in which every q is exact; then the bias.
+     * VL_COMPUTE_AMX sums whole numbers: with m = max|x| of a row, v = x (32512 / m), hi = v / 256 and
+     * lo = v - 256 hi, to nearest even, lo at most 127, y[o] = ((float)(sum hi q) * 256 + (float)(sum
+     * lo q)) * (m / 32512) * s[o]; 0 where m < 2^-100, NaN where x is not finite. */
     VL_FORM_INT8
 };
 
@@ -82,7 +85,7 @@ struct vl_extent {
 struct vl_shape {
     struct vl_attn attn;
     int64_t C, F, V; /* V 0: no head over a vocabulary */
-    int train;
+    enum vl_form form;
 };
 
 struct vl_adamw {

@@ -418,15 +418,15 @@ int vl_work_get(struct vl_engine *g, enum vl_keep keep, int64_t N, int64_t M, st
 size_t vl_engine_bytes(const struct vl_config *c, const struct vl_engine_opts *o,
                        const struct vl_backend *be, const struct vl_extent *x)
 {
+    enum vl_form form = form_of(o);
     struct vl_shape shape = { .attn = vl_layer_attn(c, o->compute, 0),
                               .C = c->C,
                               .F = c->F,
                               .V = c->head == VL_HEAD_LM ? c->V : 0,
-                              .train = o->train };
+                              .form = form };
     struct vl_model m = { .cfg = *c };
     struct vl_arena a = { 0 };
     struct vl_work w = { 0 };
-    enum vl_form form = form_of(o);
     size_t layer, total;
     int tied = c->head == VL_HEAD_LM && c->tied;
 

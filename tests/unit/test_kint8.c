@@ -22,6 +22,64 @@ static void rule(float *q, float *s, const float *W, int64_t O, int64_t I)
     }
 }
 
+static float bf16(const uint16_t *h)
+{
+    uint32_t bits = (uint32_t)*h << 16;
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The digits of one row (I) and its scale, in plain C. */
+static float digits(int *hi, int *lo, const uint16_t *h, int64_t I)
+{
+    float top = 0;
+
+    for (int64_t i = 0; i < I; i++) {
+        if (!isfinite(bf16(h + i)))
+            return NAN;
+        top = fmaxf(top, fabsf(bf16(h + i)));
+    }
+    if (top < 0x1p-100f)
+        return 0;
+    for (int64_t i = 0; i < I; i++) {
+        float v = bf16(h + i) * (32512 / top);
+
+        hi[i] = (int)rintf(v / 256);
+        lo[i] = (int)fminf(rintf(v - 256 * (float)hi[i]), 127);
+    }
+    return top / 32512;
+}
+
+/* want (N, O): the rule's product with operand xo. */
+static void product(float *want, struct vl_backend *be, const char *xo, const float *q,
+                    const float *s, int64_t N, int64_t O, int64_t I, int ct)
+{
+    size_t row = be->operand_bytes(be->ctx, I, (enum vl_compute)ct);
+    struct vl_weight *w = kweight(be, q, O, I, (enum vl_compute)ct);
+    int *hi = vl_alloc((size_t)I * sizeof *hi), *lo = vl_alloc((size_t)I * sizeof *lo);
+
+    be->linear(be->ctx, want, xo, w, NULL, NULL, N);
+    for (int64_t n = 0; n < N; n++) {
+        float t = digits(hi, lo, (const uint16_t *)(const void *)(xo + (size_t)n * row), I);
+
+        for (int64_t o = 0; o < O; o++) {
+            int64_t a = 0, b = 0;
+
+            for (int64_t i = 0; i < I && t > 0; i++) {
+                a += hi[i] * (int64_t)q[o * I + i];
+                b += lo[i] * (int64_t)q[o * I + i];
+            }
+            if (ct == VL_COMPUTE_AMX)
+                want[n * O + o] = t > 0 ? ((float)a * 256 + (float)b) * t : t;
+            want[n * O + o] *= s[o];
+        }
+    }
+    be->weight_free(be->ctx, w);
+    free(hi), free(lo);
+}
+
 /* Weights with what is awkward: rows of zeros, of denormals, of one number; ties. */
 static float *weights(int64_t O, int64_t I)
 {
@@ -42,7 +100,7 @@ static const int64_t shapes[][3] = { { 1, 1, 1 },      { 2, 14, 33 },    { 7, 64
                                      { 32, 70, 100 },  { 33, 64, 64 },   { 65, 31, 300 },
                                      { 300, 40, 2300 } };
 
-/* What is computed is s times the product with q as weights, in every type, to the bit. */
+/* What is computed is s times the product with q as weights, or on tiles the rule's, to the bit. */
 static void test_rule(void **state)
 {
     (void)state;
@@ -57,12 +115,9 @@ static void test_rule(void **state)
             {
                 struct vl_backend *be = kset.be[k];
                 struct vl_weight *w = int8(be, W, O, I, ct);
-                struct vl_weight *full = kweight(be, q, O, I, (enum vl_compute)ct);
                 void *xo = koperand(be, x, N, I, (enum vl_compute)ct);
 
-                be->linear(be->ctx, want, xo, full, NULL, NULL, N);
-                for (int64_t j = 0; j < N * O; j++)
-                    want[j] = want[j] * s[j % O];
+                product(want, be, xo, q, s, N, O, I, ct);
                 be->linear(be->ctx, y, xo, w, NULL, NULL, N);
                 assert_memory_equal(y, want, (size_t)(N * O) * sizeof *y);
                 be->linear(be->ctx, y, xo, w, b, NULL, N);
@@ -70,24 +125,59 @@ static void test_rule(void **state)
                     want[j] = want[j] + b[j % O];
                 assert_memory_equal(y, want, (size_t)(N * O) * sizeof *y);
                 be->weight_free(be->ctx, w);
-                be->weight_free(be->ctx, full);
                 free(xo);
             }
         free(x), free(W), free(q), free(s), free(b), free(y), free(want);
     }
 }
 
-/* Of rows of whole numbers up to 127 the scale is 1: the fused product has the bits of full weights. */
+/* Rows of zeros, of what is next to nothing, of one large number, and such as are not finite. */
+static void test_odd_rows(void **state)
+{
+    enum { N = 7, O = 70, I = 100 };
+    static const float at[N] = { 0, 1e-42f, 1e-33f, 1e36f, INFINITY, -INFINITY, NAN };
+    float *x = krand(N * I, 1, 1), *W = krand(O * I, 1, 2), *y = kzero(N * O);
+
+    (void)state;
+    for (int64_t i = 0; i < N * I; i++)
+        x[i] = i / I == 3 ? x[i] : i / I < 3 ? at[i / I] * x[i] : x[i];
+    for (int n = 3; n < N; n++)
+        x[n * I + 61] = at[n];
+    for (int k = 0; k < kset.n; k++)
+        EACH_TYPE(ct)
+        {
+            struct vl_backend *be = kset.be[k];
+            struct vl_weight *w = int8(be, W, O, I, ct);
+            void *xo = koperand(be, x, N, I, (enum vl_compute)ct);
+
+            be->linear(be->ctx, y, xo, w, NULL, NULL, N);
+            for (int i = 0; i < N * O; i++)
+                if (i / O < 3)
+                    assert_true(fabsf(y[i]) <= 1e-31f);
+                else if (i / O == 3)
+                    assert_true(fabsf(y[i] - 1e36f * W[i % O * I + 61]) <= 1e34f);
+                else
+                    assert_false(isfinite(y[i]));
+            be->weight_free(be->ctx, w);
+            free(xo);
+        }
+    free(x), free(W), free(y);
+}
+
+/* Of whole numbers up to 127 the scales are 1, and the digits of rows are the numbers: the fused product
+ * has the bits of full weights. */
 static void test_gate_up(void **state)
 {
     static const int64_t rows[] = { 1, 8, 17, 33, 97 }, widths[] = { 30, 64, 192 };
     enum { MOST = 97, C = 70, WIDEST = 192 };
-    float *x = krand(MOST * C, 1, 1), *W = krand(2 * WIDEST * C, 127, 2);
+    float *x = krand(MOST * C, 127, 1), *W = krand(2 * WIDEST * C, 127, 2);
     float *b = krand(2 * WIDEST, 1, 3), *gu = kzero(MOST * 2 * WIDEST);
     float *want_gu = kzero(MOST * 2 * WIDEST), *h = kzero(MOST * WIDEST),
           *want = kzero(MOST * WIDEST);
 
     (void)state;
+    for (int64_t i = 0; i < MOST * C; i++)
+        x[i] = i % C == i / C % C ? 127 : rintf(x[i]);
     for (int64_t i = 0; i < 2 * WIDEST * C; i++)
         W[i] = i % C == i / C % C ? 127 : rintf(W[i]);
     for (int k = 0; k < kset.n; k++)
@@ -283,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_rule),      cmocka_unit_test(test_isa),
         cmocka_unit_test(test_row_alone), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_error),     cmocka_unit_test(test_gate_up),
+        cmocka_unit_test(test_odd_rows),
     };
 
     return cmocka_run_group_tests(tests, kset_open, kset_close);

@@ -72,15 +72,16 @@ static size_t taken(const struct vl_backend *be)
 
 /* Too little is found out in the middle of a run; far too much refuses what would have run. */
 static void check(const struct vl_backend *be, const struct vl_model *m, enum vl_compute ct,
-                  int train, const struct vl_extent *x, const char *what)
+                  enum vl_form form, const struct vl_extent *x, const char *what)
 {
     struct vl_shape s = { .attn = vl_layer_attn(&m->cfg, ct, 0),
                           .C = m->cfg.C,
                           .F = m->cfg.F,
                           .V = m->cfg.head == VL_HEAD_LM ? m->cfg.V : 0,
-                          .train = train };
+                          .form = form };
     size_t said = be->scratch_bytes(be->ctx, &s, x), took = taken(be);
-    size_t sums = train && ct != VL_COMPUTE_F32 ? (size_t)160 << 20 : 0; /* attention_half_bwd.c's,
+    size_t sums = form == VL_FORM_TRAIN && ct != VL_COMPUTE_F32 ? (size_t)160 << 20
+                                                                : 0; /* attention_half_bwd.c's,
                                                      which depend on who is in the batch */
 
     if (took > said || said > 4 * took + (1 << 20) + sums)
@@ -89,9 +90,10 @@ static void check(const struct vl_backend *be, const struct vl_model *m, enum vl
 }
 
 static void pass(const struct vl_config *shape, const struct rows_of *b, enum vl_compute ct,
-                 int threads, int train)
+                 int threads, enum vl_form form)
 {
-    struct vl_engine_opts o = { .compute = ct, .train = train };
+    int train = form == VL_FORM_TRAIN;
+    struct vl_engine_opts o = { .compute = ct, .train = train, .int8 = form == VL_FORM_INT8 };
     struct vl_err e = { 0 };
     struct vl_backend *be;
     struct vl_engine *g;
@@ -114,7 +116,7 @@ static void pass(const struct vl_config *shape, const struct rows_of *b, enum vl
     assert_int_equal(vl_engine_forward(g, &k.p, 1, train, out[0], out[1], NULL, out[2], &e), 0);
     if (train)
         assert_int_equal(vl_engine_backward(g, out[0], out[1], out[2], &e), 0);
-    check(be, &m, ct, train, &x, train ? "update" : "log-probs");
+    check(be, &m, ct, form, &x, train ? "update" : "log-probs");
     for (int i = 0; i < 4; i++)
         free(out[i]);
     vl_pack_free(&k);
@@ -133,8 +135,9 @@ static void passes(void **state)
     EACH(i, shapes)
     EACH(b, batches)
     for (int ct = 0; ct < VL_COMPUTES; ct++)
-        for (int train = 0; train < 2; train++)
-            pass(&shapes[i], &batches[b], (enum vl_compute)ct, (i + b) % 2 ? 5 : 1, train);
+        for (int form = 0; form <= VL_FORM_INT8; form++)
+            pass(&shapes[i], &batches[b], (enum vl_compute)ct, (i + b) % 2 ? 5 : 1,
+                 (enum vl_form)form);
 }
 
 /* Filtered sampling keeps the logits of many rows. */
@@ -148,14 +151,14 @@ static void rollouts(void **state)
     for (int i = 0; i < 3; i++)
         p[i] = (struct vl_gen_prompt){ .ids = ids, .len = 70 - i, .row = i };
     EACH(i, shapes)
-    for (int ct = 0; ct < VL_COMPUTES && shapes[i].head == VL_HEAD_LM; ct++) {
+    for (int how = 0; how < 2 * VL_COMPUTES && shapes[i].head == VL_HEAD_LM; how++) {
         struct vl_gen_opts o = { .n = 4,
                                  .max_new = 10,
                                  .max_seqs = 12,
                                  .max_tokens = 210,
                                  .kv_bytes = (size_t)1 << 30,
                                  .sampling = { .temperature = 1, .top_p = 0.9 } };
-        struct vl_engine_opts eo = { .compute = (enum vl_compute)ct };
+        struct vl_engine_opts eo = { .compute = (enum vl_compute)(how / 2), .int8 = how % 2 };
         struct vl_err e = { 0 };
         struct vl_gen gen[12] = { 0 };
         struct vl_backend *be;
@@ -166,7 +169,7 @@ static void rollouts(void **state)
         assert_int_equal(vl_backend_cpu(&be, NULL, 3, 1, &e), 0);
         assert_int_equal(vl_engine_new(&g, &m, be, &eo, &e), 0);
         assert_int_equal(vl_generate(g, p, 3, &o, gen, &e), 0);
-        check(be, &m, eo.compute, 0, &x, "rollout");
+        check(be, &m, eo.compute, eo.int8 ? VL_FORM_INT8 : VL_FORM_PLAIN, &x, "rollout");
         vl_gen_free(gen, 12);
         vl_engine_free(g);
         be->close(be);
