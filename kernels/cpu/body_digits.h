@@ -37,23 +37,60 @@ static float k_digits(int8_t *hi, int8_t *lo, const uint32_t *h, int64_t n)
     return top / (127 * 256);
 }
 
+/* c (2,16): the sums of a row's digits with 16 outputs, whose blocks are `step` bytes apart. */
+#if VL_SIMD == 0
+static void sums_16(int32_t *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t step,
+                    int64_t K)
+{
+    memset(c, 0, 32 * sizeof *c);
+    for (int64_t k = 0; k < K; k++) {
+        const int8_t *b = q + k / 64 * step + k % 64 / 4 * 64 + k % 4;
+
+        for (int n = 0; n < 16; n++) {
+            c[n] += a[k] * b[4 * n];
+            c[16 + n] += a[lda + k] * b[4 * n];
+        }
+    }
+}
+#else
+static void sums_16(int32_t *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t step,
+                    int64_t K)
+{
+    vw hi0 = w_load_i8((const int8_t[32]){ 0 }), hi1 = hi0, lo0 = hi0, lo1 = hi0;
+    int32_t part[4][16];
+
+    for (int64_t k = 0; k < K; k += 4) {
+        const int8_t *b = q + k / 64 * step + k % 64 * 16;
+        vw b0 = w_load_i8(b), b1 = w_load_i8(b + 32), d = w_set4(a + k);
+
+        hi0 = w_dot(d, b0, hi0);
+        hi1 = w_dot(d, b1, hi1);
+        d = w_set4(a + lda + k);
+        lo0 = w_dot(d, b0, lo0);
+        lo1 = w_dot(d, b1, lo1);
+    }
+    w_store(part[0], hi0);
+    w_store(part[1], hi1);
+    w_store(part[2], lo0);
+    w_store(part[3], lo1);
+    for (int n = 0; n < 32; n++)
+        c[n] = part[n / 8][n % 8 * 2] + part[n / 8][n % 8 * 2 + 1];
+}
+#endif
+
 static void k_mul_digits(float *y, int64_t ldy, const int8_t *a, int64_t lda, const int8_t *q,
                          int64_t nr, const float *s, int64_t M, int64_t N, int64_t K,
                          const int8_t *next)
 {
     (void)next;
     for (int64_t m = 0; m < M; m++, y += ldy, a += 2 * lda)
-        for (int64_t n = 0; n < N; n++) {
-            const int8_t *b = q + n / 16 * 1024 + n % 16 * 4;
-            int32_t hi = 0, lo = 0;
+        for (int64_t n = 0; n < N; n += 16) {
+            int32_t c[32];
             float scale;
 
-            for (int64_t k = 0; k < K; k += 4, b += k % 64 ? 64 : 64 * nr - 15 * 64)
-                for (int i = 0; i < 4; i++) {
-                    hi += a[k + i] * b[i];
-                    lo += a[lda + k + i] * b[i];
-                }
             memcpy(&scale, a + K, sizeof scale);
-            y[n] = ((float)hi * 256 + (float)lo) * scale * s[n];
+            sums_16(c, a, lda, q + n * 64, 64 * nr, K);
+            for (int64_t i = n; i < N && i < n + 16; i++)
+                y[i] = ((float)c[i - n] * 256 + (float)c[16 + i - n]) * scale * s[i];
         }
 }

@@ -99,6 +99,37 @@ VL_INL void v_store_i8(int8_t *p, vf a)
     _mm_storeu_si128((__m128i *)p,
                      _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 }
+/* 32 whole numbers of 16 bits, or 16 of 32 */
+typedef struct {
+    __m256i a, b;
+} vw;
+
+VL_INL vw w_load_i8(const int8_t *p)
+{
+    return (vw){ _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)),
+                 _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(p + 16))) };
+}
+/* four numbers of eight bits, eight times */
+VL_INL vw w_set4(const int8_t *p)
+{
+    __m256i quads;
+    int x;
+
+    memcpy(&x, p, sizeof x);
+    quads = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(x)));
+    return (vw){ quads, quads };
+}
+/* c and the sums of neighbours of a b */
+VL_INL vw w_dot(vw a, vw b, vw c)
+{
+    return (vw){ _mm256_add_epi32(c.a, _mm256_madd_epi16(a.a, b.a)),
+                 _mm256_add_epi32(c.b, _mm256_madd_epi16(a.b, b.b)) };
+}
+VL_INL void w_store(int32_t *p, vw a)
+{
+    _mm256_storeu_si256((__m256i *)p, a.a);
+    _mm256_storeu_si256((__m256i *)(p + 8), a.b);
+}
 VL_INL __m256i y_pairs(__m256 lo, __m256 hi)
 {
     return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(lo), 16), _mm256_castps_si256(hi));

@@ -33,6 +33,30 @@ VL_INL void v_store_i8(int8_t *p, vf a)
 {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a)));
 }
+/* 32 whole numbers of 16 bits, or 16 of 32 */
+typedef __m512i vw;
+
+VL_INL vw w_load_i8(const int8_t *p)
+{
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+}
+/* four numbers of eight bits, eight times */
+VL_INL vw w_set4(const int8_t *p)
+{
+    int x;
+
+    memcpy(&x, p, sizeof x);
+    return _mm512_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(x)));
+}
+/* c and the sums of neighbours of a b */
+VL_INL vw w_dot(vw a, vw b, vw c)
+{
+    return _mm512_add_epi32(c, _mm512_madd_epi16(a, b));
+}
+VL_INL void w_store(int32_t *p, vw a)
+{
+    _mm512_storeu_si512(p, a);
+}
 /* 16 pairs of bf16, low half first, of floats whose low 16 bits are zero */
 VL_INL void v_store_pairs(uint32_t *p, vf lo, vf hi)
 {
