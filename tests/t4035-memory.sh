@@ -67,6 +67,12 @@ ok "a pass that does not fit beside its weights: the key and a value that works"
     exits 71 limited $limit verl-logprob -q -m wide -i many.dp -o none.dp --compute fp32 --micro-batch 300 2>log
     advice | grep -q "^--micro-batch [0-9]*$"
     exits 65 limited $limit verl-logprob -q -m wide -i many.dp -o none.dp --compute fp32 $(advice) 2>log'
+ok "a pass of a rollout has a token of each row at once, or all prompts" '
+    set -- -q -m big -i p.dp -o none.dp --compute fp32 rollout.response_length=4
+    exits 71 limited 600000 verl-rollout "$@" rollout.n=1000 rollout.max_num_seqs=3000 2>log
+    grep -q "a pass of 3000 tokens" log
+    exits 71 limited 600000 verl-rollout "$@" 2>log
+    grep -q "a pass of $(verl-dump p.dp | jq -s "map(.attention_mask | add) | add") tokens" log'
 ok "verl-update asks before it fills a state: 71 in a moment, and no state" '
     exits 71 limited 1000000 verl-update -q -m big -s st -i b.dp -o none.dp 2>log
     grep -q "^verl-update: [^ ]*/big needs [0-9.]* MB (weights, gradients and moments [0-9.]* MB) on this host" log

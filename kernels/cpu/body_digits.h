@@ -31,7 +31,7 @@ static float k_digits(int8_t *hi, int8_t *lo, const uint32_t *h, int64_t n)
     for (int64_t i = 0; i < n; i += VL_LANES) {
         vf v = v_mul(v_load_bf16(x + i), v_set1(inv));
 
-        v_store_i8(hi + i, v_mul(v, v_set1(0x1p-8f)));
+        v_store_i8(hi + i, v_fma(v, v_set1(0x1p-8f), v_set1(0x1p-9f))); /* lo: -128 to 127 */
         v_store_i8(lo + i, v_sub(v, v_mul(v_load_i8(hi + i), v_set1(256))));
     }
     return top / (127 * 256);

@@ -292,8 +292,8 @@ static void k_values_amx(float *o, int64_t ldo, const uint32_t *p, int64_t ldp,
 
 #    define BLOCK (64 * NR) /* bytes of a panel that a step of 64 digits multiplies */
 
-/* c (rows,NR): sums of up to 16 rows of digits, as whole numbers of 32 bits. What is fetched is near, where there is no next panel its own
- * beginning. */
+/* c (rows,NR): the sums of up to 16 digits of rows, as whole numbers of 32 bits. What is fetched is
+ * near, where there is no next panel its own beginning. */
 static void digits_16(float *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t K,
                       const int8_t *next)
 {
@@ -319,7 +319,7 @@ static void digits_16(float *c, const int8_t *a, int64_t lda, const int8_t *q, i
     end(c, NR, in_a_row);
 }
 
-/* Sums of 17 to 32 rows of digits with half a panel. */
+/* The sums of 17 to 32 digits of rows with half a panel. */
 static void digits_32(float *c, const int8_t *a, int64_t lda, const int8_t *q, int64_t K,
                       const int8_t *next, int lines)
 {

@@ -37,6 +37,13 @@ int vl_cpu_weight_new(void *ctx, struct vl_weight **out, int64_t O, int64_t I, e
     struct vl_weight *w = vl_alloc(sizeof *w);
     int int8 = form == VL_FORM_INT8, train = form == VL_FORM_TRAIN;
 
+    if (int8 && ct == VL_COMPUTE_AMX && I > VL_INT8_MOST) {
+        free(w);
+        return vl_fail(e, VL_E_DATA,
+                       "a weight matrix of eight bits with %lld inputs, at most %d with --compute "
+                       "amx (try --compute bf16)",
+                       (long long)I, VL_INT8_MOST);
+    }
     *w = (struct vl_weight){ .O = O, .I = I, .ct = ct, .form = form };
     w->fw = vl_cpu_piece(ctx, int8 ? vl_int8_bytes(ctx, O, I, ct) : 4 * side_elems(ctx, O, I, ct));
     if (train)

@@ -38,11 +38,14 @@ enum vl_form {
     /* each row as whole numbers q of eight bits and one scale s, q s = w but for rounding:
      * s = max|w| / 127 in fp32, q = w / s to nearest even, within +-127. y[o] = s[o] * sum_k x[k]
      * q[o][k], summed as the compute type does, in which every q is exact; then the bias.
-     * VL_COMPUTE_AMX sums whole numbers: with m = max|x| of a row, v = x (32512 / m), hi = v / 256 and
-     * lo = v - 256 hi, to nearest even, lo at most 127, y[o] = ((float)(sum hi q) * 256 + (float)(sum
-     * lo q)) * (m / 32512) * s[o]; 0 where m < 2^-100, NaN where x is not finite. */
+     * VL_COMPUTE_AMX sums whole numbers: with x in bf16 and m = max|x| of a row, v = x (32512 / m), hi =
+     * (v + 1/2) / 256 and lo = v - 256 hi, to nearest even, lo at most 127, y[o] = ((float)(sum hi q)
+     * * 256 + (float)(sum lo q)) * (m / 32512) * s[o]; 0 where m < 2^-100, NaN where x is not finite.
+     * The sums have 32 bits: weight_new refuses more than VL_INT8_MOST inputs. */
     VL_FORM_INT8
 };
+
+#define VL_INT8_MOST (INT32_MAX / (127 * 128)) /* 132104 */
 
 struct vl_weight; /* a matrix (out O, in I), packed as the backend likes */
 

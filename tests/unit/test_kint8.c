@@ -46,7 +46,7 @@ static float digits(int *hi, int *lo, const uint16_t *h, int64_t I)
     for (int64_t i = 0; i < I; i++) {
         float v = bf16(h + i) * (32512 / top);
 
-        hi[i] = (int)rintf(v / 256);
+        hi[i] = (int)rintf(fmaf(v, 0x1p-8f, 0x1p-9f));
         lo[i] = (int)fminf(rintf(v - 256 * (float)hi[i]), 127);
     }
     return top / 32512;
@@ -162,6 +162,57 @@ static void test_odd_rows(void **state)
             free(xo);
         }
     free(x), free(W), free(y);
+}
+
+/* Elements half a digit above one are kept: no side is favoured. */
+static void test_halves(void **state)
+{
+    enum { N = 3, O = 20, I = 300 };
+    float *x = kzero(N * I), *W = krand(O * I, 1, 2), *y = kzero(N * O), *want = kzero(N * O);
+
+    (void)state;
+    for (int i = 0; i < N * I; i++)
+        x[i] = i % I == 7 ? 127 : i / I == 1 ? -0.5f : 0.5f;
+    for (int k = 0; k < kset.n; k++) {
+        struct vl_backend *be = kset.be[k];
+        struct vl_weight *w = int8(be, W, O, I, VL_COMPUTE_AMX);
+        struct vl_weight *f = int8(be, W, O, I, VL_COMPUTE_F32);
+        void *xo = koperand(be, x, N, I, VL_COMPUTE_AMX);
+
+        be->linear(be->ctx, y, xo, w, NULL, NULL, N);
+        be->linear(be->ctx, want, x, f, NULL, NULL, N);
+        for (int i = 0; i < N * O; i++)
+            assert_true(fabsf(y[i] - want[i]) < 1e-4f);
+        be->weight_free(be->ctx, w);
+        be->weight_free(be->ctx, f);
+        free(xo);
+    }
+    free(x), free(W), free(y), free(want);
+}
+
+/* Sums have 32 bits: the widest reduction by the largest digits, and one that is refused. */
+static void test_widest(void **state)
+{
+    int64_t I = VL_INT8_MOST;
+    float *x = kzero(I), *W = kzero(I + 1), y;
+
+    (void)state;
+    for (int64_t i = 0; i < I; i++)
+        x[i] = W[i] = 1;
+    for (int k = 0; k < kset.n; k++) {
+        struct vl_backend *be = kset.be[k];
+        struct vl_weight *w = int8(be, W, 1, I, VL_COMPUTE_AMX);
+        void *xo = koperand(be, x, 1, I, VL_COMPUTE_AMX);
+        struct vl_err e = { 0 };
+
+        be->linear(be->ctx, &y, xo, w, NULL, NULL, 1);
+        be->weight_free(be->ctx, w);
+        assert_true(fabsf(y - (float)I) < 0.1f);
+        assert_int_equal(be->weight_new(be->ctx, &w, 1, I + 1, VL_COMPUTE_AMX, VL_FORM_INT8, &e),
+                         VL_E_DATA);
+        free(xo);
+    }
+    free(x), free(W);
 }
 
 /* Of whole numbers up to 127 the scales are 1, and the digits of rows are the numbers: the fused product
@@ -373,7 +424,8 @@ int main(void)
         cmocka_unit_test(test_rule),      cmocka_unit_test(test_isa),
         cmocka_unit_test(test_row_alone), cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_error),     cmocka_unit_test(test_gate_up),
-        cmocka_unit_test(test_odd_rows),
+        cmocka_unit_test(test_odd_rows),  cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_widest),
     };
 
     return cmocka_run_group_tests(tests, kset_open, kset_close);
