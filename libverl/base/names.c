@@ -207,6 +207,9 @@ static int unknown(const struct vl_names *n, const char *given, const char *wher
     struct vl_buf near = { 0 };
     int rc;
 
+    if (vl_key_section(n, given))
+        return vl_fail(e, VL_E_USAGE, "%s: '%s' is a section, write its keys: %s.NAME", where,
+                       given, given);
     nearest(n, given, &near);
     if (near.n)
         rc = vl_fail(e, VL_E_USAGE, "%s: unknown key '%s'; the nearest known: %s", where, given,
@@ -230,6 +233,8 @@ int vl_key_resolve(const struct vl_names *n, const char *given, int file, const 
         collect(n, given, 1, &h);
     if (!h.n)
         collect(n, given, 0, &h);
+    if (h.n == 1 && !h.exact && vl_key_open(h.first) && vl_key_section(n, given))
+        h.n = 0; /* rollout is the actor's section, not reward_model's map */
     if (h.exact && (file || h.n == 1 || !is_sft(h.exact) || is_own(n, h.exact)))
         got = h.exact;
     else if (h.n == 1)

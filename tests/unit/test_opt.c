@@ -275,6 +275,11 @@ static void test_yaml(void **state)
                     "  actor: {checkpoint: {load_contents: \"${.save_contents}\"}}\n"
                     "ray_kwargs: {ray_init: {num_cpus: null}}\n"));
     assert_null(o.name);
+    good("-c", yaml("rollout: {n: 4, top_k: 7}\nreward_model: {rollout: {n: 9}}\n"));
+    assert_true(o.n == 4 && o.top_k == 7);
+    bad(":1: unknown key 'rollout.tempreature'", "-c", yaml("rollout: {tempreature: 3}\n"));
+    bad(":1: 'rollout' is a section, write its keys: rollout.NAME", "-c", yaml("rollout: 3\n"));
+    bad("rollout={n: 4}: 'rollout' is a section", "rollout={n: 4}");
     bad(":3: unknown key 'actor_rollout_ref.rollout.tempreature'", "-c",
         yaml("actor_rollout_ref:\n  rollout:\n    tempreature: 1\n"));
     bad(":2: key 'n' is given twice, first in line 1", "-c", yaml("n: 1\nn: 2\n"));
