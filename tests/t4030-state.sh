@@ -32,9 +32,14 @@ ok 'a run that fails after filling takes the filling back: the next may name ano
     [ -e wrong/v000000 ]"
 ok 'the same line again: nothing to do, the same metrics' "
     verl-update -m m -i old.dp optim.lr=1e-3 ppo_mini_batch_size=8 -s ref -o ref2.dp 2>err
-    grep -q 'nothing to do' err
+    grep -q 'nothing to do: ref/v000001 came from this batch and these options (--from v0 makes it again)' err
     cmp ref.dp ref2.dp
     [ \$(readlink ref/current) = v000001 ]"
+ok 'so it is where n and the temperature are of the batch alone' "
+    verl-batch set-meta -q -i old.dp n 2 | verl-batch set-meta -q temperature 0.5 -o told.dp
+    for i in 1 2; do verl-update -m m -s told -i told.dp optim.lr=1e-3 ppo_mini_batch_size=4 -o told\$i.dp 2>err; done
+    grep -q 'nothing to do' err
+    cmp told1.dp told2.dp"
 ok '--from redoes it with the same bytes, once' "
     $up -s ref --from v0 -o again.dp
     [ \$(readlink ref/current) = v000002 ]

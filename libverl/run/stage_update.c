@@ -118,6 +118,18 @@ static int write_metrics(struct job *j, const char *metrics, const char *version
     return rc;
 }
 
+/* What the batch says where no option does; read once more for an output that records it when there
+ * is nothing to do, so that it is the same bytes. */
+static int read_settings(struct job *j, double *temperature, int64_t *n, struct vl_err *e)
+{
+    const struct vl_update_opts *o = j->u.o;
+
+    if ((o->role == VL_ROLE_ACTOR || o->role == VL_ROLE_DPO) &&
+        vl_infer_temperature(j->u.x, &j->batch, &o->temperature, temperature, e))
+        return e->code;
+    return vl_role_is_long(o->role) ? 0 : vl_stage_i64(j->u.x, &j->batch, "n", &o->n, n, e);
+}
+
 /* This line already made version j->made. Completes what an interruption left (the link), and either
  * writes the recorded metrics (*done = 1) or sets the job to go on where the version stopped. */
 static int take_made(struct job *j, int *done, struct vl_err *e)
@@ -125,7 +137,8 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     struct vl_ctx *x = j->u.x;
     struct vl_state_record r;
     char name[VL_VERSION_NAME];
-    int64_t step;
+    int64_t step, n;
+    double temperature;
 
     vl_version_name(name, j->made);
     if (x->comm.rank == 0 && j->made != j->s.current && !j->s.link_stays &&
@@ -155,11 +168,12 @@ static int take_made(struct job *j, int *done, struct vl_err *e)
     *done = 1;
     vl_info(&x->log,
             "nothing to do: %s/%s came from this batch and these options (--from v%" PRId64
-            " applies it again)",
-            j->s.dir, name, j->made);
+            " makes it again)",
+            j->s.dir, name, j->parent);
     j->global_step = r.global_step;
     vl_version_name(name, vl_state_twin(&j->s, &r));
-    (void)write_metrics(j, r.metrics, name, e);
+    if (!read_settings(j, &temperature, &n, e))
+        (void)write_metrics(j, r.metrics, name, e);
     vl_state_record_free(&r);
     return e->code;
 }
