@@ -123,6 +123,12 @@ void vl_cpu_mul_block(const struct vl_cpu *c, float *y, int64_t ldy, struct vl_r
                       int64_t k, int64_t M, const void *panel, int64_t n, int64_t d,
                       enum vl_compute ct, int add, const void *next);
 
+/* Whether products with such weights are of whole numbers: rows then come in digits. */
+static inline int vl_int8_whole(enum vl_form form, enum vl_compute ct)
+{
+    return form == VL_FORM_INT8 && ct == VL_COMPUTE_AMX;
+}
+
 /* VL_FORM_INT8 (int8.c): bytes of q; n <= VL_PACK_ROWS rows of vl_cpu_pack_rows; rows of h in digits,
  * in VL_SCRATCH_DIGITS, and their bytes; vl_cpu_tile_y. */
 size_t vl_int8_bytes(const struct vl_cpu *c, int64_t O, int64_t I, enum vl_compute ct);

@@ -63,7 +63,7 @@ void vl_int8_pack(const struct vl_cpu *c, struct vl_weight *w, const float *x, i
             w->scale[row + i] = s;
         unit[i] = s > 0 ? s : 1; /* of zeros, or of numbers that no scale can tell from zero */
     }
-    if (w->ct == VL_COMPUTE_AMX) {
+    if (vl_int8_whole(w->form, w->ct)) {
         pack_blocks(c, q + row % nr * 64, x, I, n, unit);
         return;
     }

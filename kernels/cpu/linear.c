@@ -34,16 +34,15 @@ size_t vl_cpu_weight_bytes(void *ctx, int64_t O, int64_t I, enum vl_compute ct, 
 int vl_cpu_weight_new(void *ctx, struct vl_weight **out, int64_t O, int64_t I, enum vl_compute ct,
                       enum vl_form form, struct vl_err *e)
 {
-    struct vl_weight *w = vl_alloc(sizeof *w);
+    struct vl_weight *w;
     int int8 = form == VL_FORM_INT8, train = form == VL_FORM_TRAIN;
 
-    if (int8 && ct == VL_COMPUTE_AMX && I > VL_INT8_MOST) {
-        free(w);
+    if (vl_int8_whole(form, ct) && I > VL_INT8_MOST)
         return vl_fail(e, VL_E_DATA,
                        "a weight matrix of eight bits with %lld inputs, at most %d with --compute "
                        "amx (try --compute bf16)",
                        (long long)I, VL_INT8_MOST);
-    }
+    w = vl_alloc(sizeof *w);
     *w = (struct vl_weight){ .O = O, .I = I, .ct = ct, .form = form };
     w->fw = vl_cpu_piece(ctx, int8 ? vl_int8_bytes(ctx, O, I, ct) : 4 * side_elems(ctx, O, I, ct));
     if (train)
@@ -196,7 +195,7 @@ struct vl_rows vl_cpu_rows_for(struct vl_cpu *c, const void *x, int64_t N,
 {
     struct vl_rows r = vl_cpu_rows_of(x, w->I, w->ct);
 
-    return w->form == VL_FORM_INT8 && w->ct == VL_COMPUTE_AMX ? vl_int8_digits(c, r, N, w->I) : r;
+    return vl_int8_whole(w->form, w->ct) ? vl_int8_digits(c, r, N, w->I) : r;
 }
 
 struct vl_rows vl_cpu_rows(struct vl_cpu *c, const float *x, int64_t N, const struct vl_weight *w)

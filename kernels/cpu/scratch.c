@@ -97,7 +97,7 @@ size_t vl_cpu_scratch_bytes(void *ctx, const struct vl_shape *s, const struct vl
     }
     if (half && s->V)
         bytes[VL_SCRATCH_X] = 4 * x->M * vl_cpu_depth(a->ct, s->C);
-    if (s->form == VL_FORM_INT8 && a->ct == VL_COMPUTE_AMX)
+    if (vl_int8_whole(s->form, a->ct))
         bytes[VL_SCRATCH_DIGITS] = vl_int8_digit_bytes(N, most(most(s->C, HD), s->F));
     bytes[VL_SCRATCH_B] = (N + x->nseq) * (16 * a->K + 64) + x->longest + x->shared;
     if (s->V && x->paged)

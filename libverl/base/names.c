@@ -100,6 +100,13 @@ static void collect(const struct vl_names *n, const char *given, int inside, str
     }
 }
 
+/* A section of other keys, though shortened it is also the one key of an open map: rollout is the
+ * actor's section and not reward_model's map, nor is rollout.topp a member of that. */
+static int hides_section(const struct vl_names *n, const char *given, const struct hits *h)
+{
+    return !h->exact && h->n && vl_key_open(h->first) && vl_key_section(n, given);
+}
+
 /* A key below an open map, full or shortened: *made = the open map's full name plus the rest, NULL
  * when no leading part names an open map. */
 static int open_member(const struct vl_names *n, const char *given, const char *where, char **made,
@@ -114,9 +121,7 @@ static int open_member(const struct vl_names *n, const char *given, const char *
         *dot = 0;
         collect(n, head, 0, &h);
         vl_buf_free(&h.list);
-        if (!h.n || !vl_key_open(h.first))
-            continue;
-        if (!h.exact && vl_key_section(n, head)) /* rollout.topp is no member of reward_model's */
+        if (!h.n || !vl_key_open(h.first) || hides_section(n, head, &h))
             continue;
         rc = vl_key_resolve(n, head, 1, where, &full, e);
         if (!rc && vl_key_open(full))
@@ -233,8 +238,8 @@ int vl_key_resolve(const struct vl_names *n, const char *given, int file, const 
         collect(n, given, 1, &h);
     if (!h.n)
         collect(n, given, 0, &h);
-    if (h.n == 1 && !h.exact && vl_key_open(h.first) && vl_key_section(n, given))
-        h.n = 0; /* rollout is the actor's section, not reward_model's map */
+    if (h.n == 1 && hides_section(n, given, &h))
+        h.n = 0;
     if (h.exact && (file || h.n == 1 || !is_sft(h.exact) || is_own(n, h.exact)))
         got = h.exact;
     else if (h.n == 1)

@@ -91,17 +91,30 @@ static int open_cache(struct run *r, struct vl_err *e)
     return 0;
 }
 
+struct vl_extent vl_gen_extent(const struct vl_gen_prompt *p, int64_t prompts,
+                               const struct vl_gen_opts *o)
+{
+    int64_t total = prompts * o->n;
+    struct vl_extent x = { .longest = 1, .paged = 1 };
+
+    x.M = o->max_seqs < total ? o->max_seqs : total;
+    x.M = x.M < o->max_tokens ? x.M : o->max_tokens;
+    for (int64_t i = 0; i < prompts; i++) {
+        x.N += p[i].len;
+        x.longest = p[i].len + o->max_new > x.longest ? p[i].len + o->max_new : x.longest;
+    }
+    x.N = x.N > x.M ? x.N : x.M; /* all prompts at once, or all rows a token each */
+    x.N = x.nseq = x.N < o->max_tokens ? x.N : o->max_tokens;
+    return x;
+}
+
 static int open_run(struct run *r, struct vl_err *e)
 {
     const struct vl_config *c = &r->g->cfg;
-    int64_t total = r->prompts * r->o->n, tokens = 0;
+    struct vl_extent most = vl_gen_extent(r->p, r->prompts, r->o);
 
-    r->seqs = r->o->max_seqs < total ? r->o->max_seqs : total;
-    r->seqs = r->seqs < r->o->max_tokens ? r->seqs : r->o->max_tokens;
-    for (int64_t i = 0; i < r->prompts && tokens < r->o->max_tokens; i++)
-        tokens += r->p[i].len;
-    tokens = tokens > r->seqs ? tokens : r->seqs;
-    r->cap = tokens < r->o->max_tokens ? tokens : r->o->max_tokens;
+    r->seqs = most.M;
+    r->cap = most.N;
     r->group = vl_alloc((size_t)(r->seqs + 1) * sizeof *r->group);
     r->slot = vl_alloc((size_t)r->seqs * sizeof *r->slot);
     r->order = vl_alloc((size_t)r->seqs * sizeof(struct slot *));

@@ -64,6 +64,10 @@ void vl_gen_kv(const struct vl_config *c, enum vl_compute ct, const struct vl_ba
                const struct vl_gen_prompt *p, int64_t prompts, const struct vl_gen_opts *o,
                size_t *want, size_t *least);
 
+/* What its passes come to at most: M rows at once, and N tokens. */
+struct vl_extent vl_gen_extent(const struct vl_gen_prompt *p, int64_t prompts,
+                               const struct vl_gen_opts *o);
+
 /* Samples o->n responses for each prompt: gen[i*n + s], zeroed by the caller, freed with
  * vl_gen_free also after an error. A prompt is computed once per group; without stops the longest
  * responses begin first. VL_E_DATA with row and

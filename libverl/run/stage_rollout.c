@@ -430,16 +430,7 @@ static int sample(struct rollout *r, struct vl_err *e)
         r->stop_text = vl_stop_text_new(r->tok, &r->o->stop, n * r->how.n);
     o = gen_opts(r, max_len);
     o.kv_bytes = cache_bytes(r, &o, lo, n);
-    pass = (struct vl_extent){ .M = o.max_seqs < n * o.n ? o.max_seqs : n * o.n,
-                               .longest = 1,
-                               .paged = 1 };
-    for (int64_t i = lo; i < lo + n; i++) {
-        pass.N += r->p[i].len;
-        if (r->p[i].len + o.max_new > pass.longest)
-            pass.longest = r->p[i].len + o.max_new;
-    }
-    pass.N = pass.N > pass.M ? pass.N : pass.M; /* all prompts at once, or all rows a token each */
-    pass.N = pass.nseq = pass.N < o.max_tokens ? pass.N : o.max_tokens;
+    pass = vl_gen_extent(r->p + lo, n, &o);
     if (vl_infer_load(r->x, &r->f, &pass, e))
         goto done;
     r->mine = vl_alloc((size_t)(n * r->how.n) * sizeof *r->mine);

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#include <string.h>
 
 #define vl_rows vl_operand_rows /* pack.h has others */
 #include "kernels/cpu/cpu.h"
@@ -140,41 +141,51 @@ static void passes(void **state)
                  (enum vl_form)form);
 }
 
-/* Filtered sampling keeps the logits of many rows. */
-static void rollouts(void **state)
+/* Filtered sampling keeps the logits of many rows. `len` tokens of a prompt, n rows of each of three. */
+static void rollout(const struct vl_config *shape, struct vl_engine_opts eo, int32_t len, int32_t n)
 {
     static int32_t ids[70];
     struct vl_gen_prompt p[3];
-    struct vl_extent x = { .N = 210, .M = 12, .nseq = 210, .longest = 80, .paged = 1 };
+    struct vl_gen_opts o = { .n = n,
+                             .max_new = 10,
+                             .max_seqs = 3 * n,
+                             .max_tokens = 1000,
+                             .kv_bytes = (size_t)1 << 30,
+                             .sampling = { .temperature = 1, .top_p = 0.9 } };
+    struct vl_gen *gen = vl_alloc((size_t)(3 * n) * sizeof *gen);
+    struct vl_err e = { 0 };
+    struct vl_backend *be;
+    struct vl_engine *g;
+    struct vl_model m;
+    struct vl_extent x;
 
-    (void)state;
     for (int i = 0; i < 3; i++)
-        p[i] = (struct vl_gen_prompt){ .ids = ids, .len = 70 - i, .row = i };
+        p[i] = (struct vl_gen_prompt){ .ids = ids, .len = len - i, .row = i };
+    x = vl_gen_extent(p, 3, &o);
+    memset(gen, 0, (size_t)(3 * n) * sizeof *gen);
+    make_model(&m, shape);
+    assert_int_equal(vl_backend_cpu(&be, NULL, 3, 1, &e), 0);
+    assert_int_equal(vl_engine_new(&g, &m, be, &eo, &e), 0);
+    assert_int_equal(vl_generate(g, p, 3, &o, gen, &e), 0);
+    check(be, &m, eo.compute, eo.int8 ? VL_FORM_INT8 : VL_FORM_PLAIN, &x, "rollout");
+    vl_gen_free(gen, 3 * n);
+    free(gen);
+    vl_engine_free(g);
+    be->close(be);
+    free(m.slab);
+    free(m.param);
+}
+
+/* Wide by their prompts, and by their rows. */
+static void rollouts(void **state)
+{
+    (void)state;
     EACH(i, shapes)
     for (int how = 0; how < 2 * VL_COMPUTES && shapes[i].head == VL_HEAD_LM; how++) {
-        struct vl_gen_opts o = { .n = 4,
-                                 .max_new = 10,
-                                 .max_seqs = 12,
-                                 .max_tokens = 210,
-                                 .kv_bytes = (size_t)1 << 30,
-                                 .sampling = { .temperature = 1, .top_p = 0.9 } };
         struct vl_engine_opts eo = { .compute = (enum vl_compute)(how / 2), .int8 = how % 2 };
-        struct vl_err e = { 0 };
-        struct vl_gen gen[12] = { 0 };
-        struct vl_backend *be;
-        struct vl_engine *g;
-        struct vl_model m;
 
-        make_model(&m, &shapes[i]);
-        assert_int_equal(vl_backend_cpu(&be, NULL, 3, 1, &e), 0);
-        assert_int_equal(vl_engine_new(&g, &m, be, &eo, &e), 0);
-        assert_int_equal(vl_generate(g, p, 3, &o, gen, &e), 0);
-        check(be, &m, eo.compute, eo.int8 ? VL_FORM_INT8 : VL_FORM_PLAIN, &x, "rollout");
-        vl_gen_free(gen, 12);
-        vl_engine_free(g);
-        be->close(be);
-        free(m.slab);
-        free(m.param);
+        rollout(&shapes[i], eo, 70, 4);
+        rollout(&shapes[i], eo, 3, 80);
     }
 }
 
